@@ -1,7 +1,7 @@
 """The workflow definition format: parsing with positions, validation, parameters and templates.
 
-Pure: nothing here opens a file, looks at a clock or starts anything. Used by `toban validate` offline
-and by the daemon alike.
+Pure: no module here opens a file, reads a clock or starts a process. Shared by `toban validate`, offline, and the
+daemon.
 """
 
 from __future__ import annotations

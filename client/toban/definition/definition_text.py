@@ -9,22 +9,22 @@ from toban.limits import MAX_SOURCE_BYTES
 
 
 def parse(text: str | bytes, file: str = "<definition>", jobs: Mapping[str, str] | None = None) -> Parsed:
-    """Everything in a file, and everything that is wrong with it. Raises nothing.
+    """All definitions of a file, and all of its problems. Never raises.
 
-    `file` only names the file in problems; nothing is opened. `jobs` has the sources of the jobs that steps may name
-    beside those of the text itself, each a document with that one job. Without it nobody can tell which there are: a
-    workflow that names another one gets a warning, and is not resolved.
+    `file` only names the file in problems; it is not opened. `jobs` has the sources of jobs that steps may use besides
+    those of the text itself, each a document with that one job. If it is None, other jobs are unknown: a workflow that
+    uses one gets a warning, and is not resolved.
     """
     source = _decode(text, file)
     if isinstance(source, Problem):
         return Parsed(documents=(), problems=(source,))
-    # Reading YAML and checking shapes is heavy, and a client that never parses does not need it.
+    # Loaded late: the YAML reader and the schema are large, and clients that never parse do not need them.
     from toban.definition.checks.file_documents import read_file
     from toban.definition.source.yaml_source import read_documents
 
     found, stopped = read_documents(source)
     problems = [_problem(entry.message, entry.line, entry.column, file) for entry in stopped]
-    # An empty document, such as after a last "---", is nothing.
+    # Ignore an empty document, such as one after a last "---".
     found = [entry for entry in found if entry.root is not None and (entry.root.kind != "scalar" or entry.root.text)]
     documents, wrong = read_file(found, source, file, jobs)
     problems += wrong

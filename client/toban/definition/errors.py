@@ -1,18 +1,18 @@
-"""What the definition package raises.
+"""Exceptions of the definition package.
 
-    DefinitionError
-    ├── ParamError    the parameters of a run do not fit the workflow
-    ├── RenderError   a template of a step failed; a NON_RETRYABLE failure of that step
-    └── CostlyError   only if it was asked for: to be evaluated where it can be ended
+DefinitionError
+├── ParamError    the parameters of a run are invalid for the workflow
+├── RenderError   a template of a step failed; a NON_RETRYABLE failure of that step
+└── CostlyError   only with `cheap_only`: evaluate it in a process that can be killed
 
-A definition that is wrong raises nothing: `parse` returns its problems.
+An invalid definition raises nothing: `parse` returns its problems.
 """
 
 from __future__ import annotations
 
 
 class DefinitionError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base of all exceptions that this package raises on purpose."""
 
 
 class ParamError(DefinitionError):
@@ -24,8 +24,8 @@ class ParamError(DefinitionError):
 
 
 class RenderError(DefinitionError):
-    """A template could not be turned into something that can be started."""
+    """A step's templates could not be rendered."""
 
 
 class CostlyError(DefinitionError):
-    """Evaluating this may take long, or much memory. Raised only where `cheap_only` was asked for."""
+    """The evaluation may need much time or memory. Raised only with `cheap_only`."""

@@ -1,1 +1,1 @@
-"""From nodes to the model: the checks of documents, steps, schedules and templates, and everything they report."""
+"""From nodes to the model: the checks of documents, steps, schedules and templates, and their problems."""

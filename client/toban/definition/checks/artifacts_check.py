@@ -1,4 +1,4 @@
-"""Inputs and outputs: that each artifact has one name, one place, and a step that makes it."""
+"""Checks inputs and outputs: each artifact has one name, one path, and a step that produces it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toban.definition.source.yaml_source import Node
 
 
 def check_outputs(draft: StepDraft, report: Reporter) -> None:
-    """Names of outputs become directories, on some systems whatever their case."""
+    """Names of outputs become directories, which some systems compare without case."""
     found = draft.fields.get("outputs")
     seen: dict[str, int] = {}
     for index, output in enumerate(draft.values.get("outputs", ())):
@@ -27,7 +27,7 @@ def check_outputs(draft: StepDraft, report: Reporter) -> None:
 
 
 def check_inputs(draft: StepDraft, steps: Mapping[str, StepDraft], report: Reporter) -> None:
-    """Every input is an output of a step that this one depends on; no two share a place."""
+    """Every input must be an output of a step that this one depends on; no two may share a path."""
     found = draft.fields.get("inputs")
     places: list[tuple[str, int]] = []
     for index, given in enumerate(draft.values.get("inputs", ())):
@@ -65,7 +65,7 @@ def _check_source(
         message = f'step "{source}" is not in depends_on of {draft.id}: add it there'
         report.at(node, path, message)
     if "outputs" in steps[source].fields and "outputs" not in steps[source].values:
-        return  # what it has is not known
+        return  # its outputs are not known
     outputs = steps[source].values.get("outputs", ())
     known = [output["name"] for output in outputs if "name" in output]
     if len(known) < len(outputs) and artifact not in known:
@@ -82,7 +82,7 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _entry(found: FieldAt, index: int, name: str) -> tuple[Node, str]:
-    """A field of one entry, or the entry itself where it lacks the field."""
+    """A field of one entry, or the entry itself if it lacks the field."""
     node, path = found.value.items[index], join(found.path, index)
     if name in node.entries:
         return node.entries[name].value, join(path, name)

@@ -1,4 +1,4 @@
-"""`when` and `for_each`: whether a step runs, and for what."""
+"""Checks `when` and `for_each`: whether a step runs, and for which items."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EXPECTED = "an expression that gives a list, a list, or a mapping of names to e
 
 
 def check_items(draft: StepDraft, report: Reporter) -> None:
-    """The shape of `for_each`, and what only makes sense with it."""
+    """Checks the shape of `for_each`, and the fields that need it."""
     found = draft.fields.get("for_each")
     if found is None:
         if "max_parallel" in draft.fields:
@@ -88,7 +88,7 @@ def _is_expression(node: Node, path: str, expected: str, report: Reporter) -> bo
 
 
 def _check_count(found: FieldAt, report: Reporter) -> None:
-    """What is written out can be counted already."""
+    """Checks the number of items that are written out."""
     node = found.value
     lists = [entry.value for entry in node.entries.values()] if node.kind == "map" else [node]
     if any(given.kind != "seq" for given in lists):

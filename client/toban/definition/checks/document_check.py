@@ -1,4 +1,4 @@
-"""From the tree of one document to a workflow, or to everything that is wrong with it."""
+"""Turns the tree of one document into a workflow, or into its problems."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _IN_ENV = "the workflow's own env may use params, run and event only"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What one document holds: its name, the jobs that it uses, and the workflow, if it is right.
+    """The contents of one document: its name, the jobs that it uses, and the workflow, if it is valid.
 
-    Without an error the workflow is still None when a job that it uses is not known.
+    The workflow is also None, without an error, if a job that it uses is not known.
     """
 
     name: str = ""
@@ -49,7 +49,7 @@ class Checked:
 
 
 def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
-    """Checks the workflow of one document and reports what is wrong with it."""
+    """Checks the workflow of one document and reports its problems."""
     if root.kind != "map":
         report.at(root, "", f"expected a mapping with name and steps, found {describe(root.plain())}")
         return Checked()
@@ -128,7 +128,7 @@ def _check_identity(root: Node, fields: dict[str, FieldAt], values: dict[str, An
 
 
 def _check_env(fields: dict[str, FieldAt], kinds: dict[str, ValueKind | None], report: Reporter) -> Collection[str]:
-    """Check the workflow's own environment; returns the names that steps may use."""
+    """Checks the workflow's own environment; returns the names that steps may use."""
     found = fields.get("env")
     if found is None or found.value.kind != "map":
         return ()
@@ -242,7 +242,7 @@ class _StepReader:
             return ""
 
 
-# What connects them.
+# Dependencies between steps.
 
 
 def _check_order(
@@ -277,7 +277,7 @@ def _check_order(
 
 
 def _check_scopes(found: FieldAt | None, values: dict[str, Any], drafts: list[StepDraft], report: Reporter) -> None:
-    """A scope names steps of the workflow."""
+    """Checks that a scope names steps of the workflow."""
     steps = {draft.id for draft in drafts}
     if found is None:
         return
@@ -290,9 +290,9 @@ def _check_scopes(found: FieldAt | None, values: dict[str, Any], drafts: list[St
 
 
 class _Ancestors(Collection[str]):
-    """The steps before one step, worked out when asked.
+    """The steps before one step, computed on demand.
 
-    When the order itself is wrong, every other step counts, so that one mistake is reported once.
+    If the order itself is invalid, every other step counts, so that one mistake is reported once.
     """
 
     def __init__(self, graph: StepGraph, step: str, steps: dict[str, StepDraft], *, known: bool) -> None:

@@ -1,4 +1,4 @@
-"""The events that start a workflow or a job, and the paths whose changes are events."""
+"""Checks the events that start a workflow or a job, and the paths whose changes are events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NEARLY_THE_SAME = 0.85
 
 
 class _OnlyEvent(TemplateNames):
-    """What a condition may refer to: nothing of a run, which does not exist yet."""
+    """Names for conditions: none of a run, which does not exist yet."""
 
     knows = "a condition knows event"
 
@@ -45,9 +45,9 @@ class _OnlyEvent(TemplateNames):
 def read_triggers(
     found: FieldAt | None, report: Reporter, *, params: Mapping[str, Param | None] | None
 ) -> tuple[EventTrigger, ...]:
-    """The triggers that are right; reports what is wrong with the others.
+    """The valid triggers; reports the problems of the others.
 
-    `params` are those that runs take, None for one that is wrong itself, or altogether if nobody can tell.
+    `params` are the parameters of runs, None for an invalid parameter; `params` itself is None if they are unknown.
     """
     if found is None or not _has_value(found, report):
         return ()
@@ -70,7 +70,7 @@ def read_triggers(
 
 
 def read_watch(found: FieldAt | None, report: Reporter) -> tuple[str, ...]:
-    """The paths that are right; reports what is wrong with the others."""
+    """The valid paths; reports the problems of the others."""
     if found is None or not _has_value(found, report):
         return ()
     node, path = found.value, found.path
@@ -98,7 +98,7 @@ class _Reader:
         self._seen: set[tuple[str, str]] = set()
 
     def read(self, node: Node, path: str) -> EventTrigger | None:
-        """None after reporting why there is none."""
+        """None after reporting the reason."""
         if node.wrong:
             return None
         if node.kind == "map":
@@ -126,7 +126,7 @@ class _Reader:
         if found is None:
             report.at(node, path, 'the trigger does not say which events start it: add "event"')
             return None
-        # A condition that is wrong itself may have been meant to tell two entries apart.
+        # An invalid condition may have been meant to distinguish two entries.
         known = "condition" in values or "condition" not in fields
         events = self._types(found, condition if known else None)
         if not events:
@@ -181,7 +181,7 @@ def _count_fits(node: Node, path: str, most: int, what: str, report: Reporter) -
 
 
 def _text(node: Node, path: str, expected: str, check: Callable[[str], str], report: Reporter) -> str | None:
-    """The text of an entry, or None after reporting what is wrong with it."""
+    """The text of an entry, or None after reporting its problem."""
     if node.wrong:
         return None
     value = node.plain()

@@ -1,4 +1,4 @@
-"""The documents of one file: jobs first, since workflows may use them wherever they stand."""
+"""Checks the documents of one file: jobs first, since workflows may use them before or after their definition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toban.definition.source.yaml_source import Node, SourceDocument
 
 @dataclass(slots=True)
 class _Read:
-    """What one document of the file gave, and where the name of each part stands."""
+    """The definitions of one document of the file, and the position of each name."""
 
     report: Reporter
     parts: list[tuple[Document, Node | None, str]]
@@ -24,7 +24,7 @@ class _Read:
 def read_file(
     entries: Sequence[SourceDocument], source: str, file: str, given: Mapping[str, str] | None
 ) -> tuple[list[Document], list[Problem]]:
-    """Everything that a file defines, in its order, and everything that is wrong with it.
+    """All definitions of a file, in order, and all of its problems.
 
     None of the documents may be empty.
     """

@@ -1,4 +1,4 @@
-"""Documents of jobs, and the jobs that steps of workflows name."""
+"""Checks documents of jobs, and looks up the jobs that steps of workflows use."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Job:
 
 
 def is_jobs(root: Node) -> bool:
-    """Whether a document holds jobs, not a workflow."""
+    """Whether a document defines jobs, not a workflow."""
     return root.kind == "map" and "jobs" in root.entries
 
 
@@ -69,7 +69,7 @@ def read_jobs(root: Node, source: str, report: Reporter) -> list[Job]:
     later = _next_keys(node)
     jobs = []
     for name, entry in node.entries.items():
-        report.failed = general  # one wrong job leaves the others right
+        report.failed = general  # an invalid job does not affect the others
         jobs.append(_read_job(name, entry, later[entry.key.start], source, report))
     report.failed = general or any(job.layer is None for job in jobs)
     return jobs
@@ -114,7 +114,7 @@ def _read_job(name: str, entry: Entry, later: int | None, source: str, report: R
 
 
 def _inheritable(draft: StepDraft) -> Layer:
-    """What steps get of a job. `run` is written out, so that a step may replace its target alone."""
+    """The fields that a job gives to steps. `run` is split, so that a step may replace its target alone."""
     fields = {n: found for n, found in draft.fields.items() if n not in _OF_THE_JOB_ITSELF}
     values = {n: value for n, value in draft.values.items() if n not in _OF_THE_JOB_ITSELF}
     if "run" in fields:
@@ -124,7 +124,7 @@ def _inheritable(draft: StepDraft) -> Layer:
 
 
 def _workflow(draft: StepDraft, schedules: tuple[Schedule, ...], triggers: tuple[EventTrigger, ...]) -> Workflow:
-    """A job alone: a workflow of one step that has its name."""
+    """A job alone: a workflow of one step with the job's name."""
     values = draft.values
     draft.job = draft.id
     return Workflow(
@@ -143,20 +143,19 @@ def _workflow(draft: StepDraft, schedules: tuple[Schedule, ...], triggers: tuple
     )
 
 
-# A job by itself.
+# A single job.
 
 
 def _next_keys(jobs: Node) -> dict[int, int | None]:
-    """Where each key stands, and where the next one does."""
+    """The start of each key, mapped to the start of the next key."""
     starts = sorted(entry.key.start for entry in jobs.entries.values())
     return dict(zip(starts, [*starts[1:], None], strict=True))
 
 
 def _cut(name: str, entry: Entry, later: int | None, source: str) -> tuple[str, int]:
-    """The text of a document with this job alone, and the line of the file that its first line stands for.
+    """The text of a document with this job alone, and the line of the file of its first line.
 
-    As the author wrote it, comments and all, where that can be cut out; else as JSON. `later` is where the next key
-    stands.
+    As the author wrote it, with comments, if it can be cut out; else as JSON. `later` is the start of the next key.
     """
     plain, key = entry.value.plain(), entry.key
     start = _with_comments(source, key.start)
@@ -172,7 +171,7 @@ def _cut(name: str, entry: Entry, later: int | None, source: str) -> tuple[str, 
 
 
 def _with_comments(source: str, key: int) -> int:
-    """The start of the line that a key stands on, or of the comments right above it."""
+    """The start of the line with a key, or of the comments right above it."""
     start = source.rfind("\n", 0, key) + 1
     while start > 0:
         above = source.rfind("\n", 0, start - 1) + 1
@@ -182,13 +181,13 @@ def _with_comments(source: str, key: int) -> int:
     return start
 
 
-# What steps find.
+# Lookup of jobs.
 
 
 class Jobs:
-    """The jobs that steps may name: those of the same text, then those that were given.
+    """The jobs that steps may use: those of the same text, then the given ones.
 
-    With `given` None nobody knows which others there are.
+    If `given` is None, other jobs are unknown.
     """
 
     def __init__(self, here: Mapping[str, Layer | None], given: Mapping[str, str] | None) -> None:
@@ -198,7 +197,7 @@ class Jobs:
 
     def find(self, name: str) -> FoundJob:
         if name in self._here:
-            return FoundJob(layer=self._here[name])  # without one, its errors are reported already
+            return FoundJob(layer=self._here[name])  # None: its errors were reported already
         if self._given is None:
             message = f'job "{name}" is not in these files; the daemon checks it'
             return FoundJob(message=message, warning=True)

@@ -1,4 +1,4 @@
-"""Retries and loops: what a step does until it is done."""
+"""Checks retries and completion loops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST_ITERATIONS = 2
 
 
 def read_check(found: FieldAt, report: Reporter) -> StepDraft | None:
-    """The completion check of a step, a job or of all steps; None after reporting that it is none."""
+    """The completion check of a step, of a job or of the defaults; None after reporting that it is invalid."""
     node = found.value
     if node.wrong:
         return None
@@ -45,7 +45,7 @@ def read_check(found: FieldAt, report: Reporter) -> StepDraft | None:
 
 
 def check_loop(draft: StepDraft, report: Reporter) -> None:
-    """A loop has a check and a bound; without a check there is nothing to bound."""
+    """A loop needs a check and a limit; without a check there is nothing to limit."""
     if draft.open:
         return
     found = draft.fields.get("completion_check")
@@ -68,14 +68,14 @@ def check_loop(draft: StepDraft, report: Reporter) -> None:
 
 
 def retries_of(draft: StepDraft) -> int:
-    """How often a failure is repeated."""
+    """The number of retries of a failure."""
     default = DEFAULT_RETRIES if draft.values.get("on_failure") is FailurePolicy.RETRY else 0
     retries: int = draft.values.get("max_retries", default)
     return retries
 
 
 def check_retries(draft: StepDraft, report: Reporter) -> None:
-    """`on_failure_exhausted` and `retry` say something only where there are retries."""
+    """`on_failure_exhausted` and `retry` have an effect only with retries."""
     if draft.open or ("on_failure" in draft.fields and "on_failure" not in draft.values):
         return
     retrying = draft.values.get("on_failure") is FailurePolicy.RETRY

@@ -1,4 +1,4 @@
-"""Schedules that will never be due, once somebody says what time it is."""
+"""Warns about schedules that will never be due after a given time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from toban.definition.timing.cron import REBOOT
 from toban.definition.timing.due import next_due
 from toban.definition.timing.schedule_spec import Schedule
 
-# Stands for a zone that only the daemon knows, with as much leeway as zones are apart.
+# Replaces a zone that only the daemon knows; the leeway covers the difference between any two zones.
 _ANY_ZONE = "UTC"
 _LEEWAY = timedelta(days=1)
 
 
 def run_out(document: Document, file: str, now: datetime) -> list[Problem]:
-    """A warning for each schedule that is not due at `now` or later. What was due once may well be stored again."""
+    """A warning for each schedule that is not due at `now` or later; no error, since an old definition may be stored
+    again.
+    """
     workflow = document.workflow
     if workflow is None:
         return []
@@ -41,7 +43,7 @@ def run_out(document: Document, file: str, now: datetime) -> list[Problem]:
 
 
 def _why_never(schedule: Schedule, now: datetime) -> str:
-    """Empty: it will be due, or nobody can tell."""
+    """Empty: it will be due, or that is unknown."""
     if schedule.at is not None:
         return f"{_shown(schedule.at)} is in the past: the schedule will never run" if schedule.at < now else ""
     if schedule.end is None:
@@ -58,7 +60,7 @@ def _why_never(schedule: Schedule, now: datetime) -> str:
 
 
 def _open(schedule: Schedule, leeway: timedelta) -> Schedule:
-    """The schedule with a wider span. An interval counts from its start, whatever the zone."""
+    """The schedule with a wider span. An interval counts from its start, in any zone."""
     if not leeway or schedule.every is not None or schedule.end is None:
         return schedule
     start = None if schedule.start is None else schedule.start - leeway

@@ -1,4 +1,4 @@
-"""The parameters that a workflow declares."""
+"""Checks the parameters that a workflow declares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toban.definition.source.yaml_source import Entry
 
 
 def read_params(found: FieldAt | None, report: Reporter) -> dict[str, Param | None]:
-    """Parameters by name; None for one that is wrong."""
+    """Parameters by name; None for an invalid one."""
     if found is None:
         return {}
     if found.value.kind != "map":

@@ -1,4 +1,4 @@
-"""Parameters of a run: what was given, checked against what the workflow declares."""
+"""Checks the parameters of a run against the workflow's declarations."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _ARTICLES = {ParamType.INTEGER: "an integer"}
 
 
 def bind_params(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The value of every declared parameter; raises ParamError with all that is wrong.
+    """The value of every declared parameter; raises ParamError with all problems.
 
-    Text is parsed for types other than string. Whole floats count as integers, because numbers that
-    came through a protobuf Struct are always floats.
+    Text is parsed for types other than string. Whole floats count as integers, because numbers in a protobuf Struct are
+    always floats.
     """
     problems: list[tuple[str, str]] = []
     bound: dict[str, Any] = {}
@@ -70,7 +70,7 @@ def _bind(param: Param, given: Mapping[str, Any]) -> Any:
 
 
 def fitting(param: Param, value: Any) -> Any:
-    """The value as the parameter's type, text not being parsed; raises ValueError with what was expected and found."""
+    """The value as the parameter's type; does not parse text. Raises ValueError with the expected and found value."""
     if value is None:
         if param.nullable:
             return None
@@ -86,7 +86,7 @@ def shown_choices(choices: tuple[Any, ...]) -> str:
 
 
 def parse_text(kind: ParamType, value: Any) -> Any:
-    """What a text stands for where something else than a text is wanted."""
+    """The value of a text for a parameter that is not a string."""
     if not isinstance(value, str) or kind is ParamType.STRING:
         return value
     match kind:
@@ -104,7 +104,7 @@ def parse_text(kind: ParamType, value: Any) -> Any:
 
 
 def coerce(kind: ParamType, value: Any) -> Any:
-    """The value as its type; raises ValueError with what was expected and found."""
+    """The value as its type; raises ValueError with the expected and the found value."""
     match kind:
         case ParamType.STRING:
             if isinstance(value, str):
@@ -150,7 +150,7 @@ def _checked_float(value: int | float) -> float:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """Plain data, with whole numbers as integers however they were transported."""
+    """Plain data with whole numbers as integers, however they were sent."""
     if depth == 0:
         raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
     match value:

@@ -1,4 +1,4 @@
-"""The schedules of a workflow or a job."""
+"""Checks the schedules of a workflow or a job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toban.definition.timing.schedule_spec import Schedule
 
 _SAYS_WHEN = ("cron", "every", "at", "when")
 _OF_LOCAL_TIMES = ("gap", "fold")
-# Stands for the daemon's zone, which nobody knows here, where only the form of words matters.
+# Replaces the daemon's zone, which is unknown here; only the form of words is checked.
 _ANY_ZONE = "UTC"
 
 
@@ -32,10 +32,10 @@ def read_schedules(
     params: Mapping[str, Param | None] | None,
     zone: str,
 ) -> tuple[Schedule, ...]:
-    """The schedules that are right; reports what is wrong with the others.
+    """The valid schedules; reports the problems of the others.
 
-    `params` are those that runs take, None for one that is wrong itself, or altogether if nobody can tell. `zone` is
-    the time zone of schedules without one of their own.
+    `params` are the parameters of runs, None for an invalid parameter; `params` itself is None if they are unknown.
+    `zone` is the time zone of schedules without their own.
     """
     if found is None or found.value.wrong:
         return ()
@@ -57,7 +57,7 @@ def read_schedules(
 
 
 def check_blackouts(found: FieldAt | None, windows: Iterable[str], report: Reporter) -> None:
-    """Points out windows that leave no time at all."""
+    """Warns about blackout windows that leave no time at all."""
     for index, window in enumerate(windows):
         if never_ends(parse_blackout(window)):
             assert found is not None
@@ -81,7 +81,7 @@ class _Reader:
         self._zone = zone
 
     def read(self, node: Node, path: str) -> Schedule | None:
-        """None after reporting why there is none."""
+        """None after reporting the reason."""
         if node.wrong:
             return None
         if node.kind == "map":
@@ -134,7 +134,7 @@ class _Reader:
         return Schedule(**{**values, "words": words, "timezone": zone})
 
     def _understood(self, found: FieldAt | None, values: dict[str, Any], zone: str) -> Schedule | None:
-        """What the words mean; None if there are none, or after reporting that they cannot be read."""
+        """The meaning of the words; None if there are none, or after reporting that they are not understood."""
         if found is None or "when" not in values:
             return None
         try:
@@ -144,7 +144,7 @@ class _Reader:
             return None
 
     def _check_span(self, fields: Mapping[str, FieldAt], values: Mapping[str, Any]) -> None:
-        """What can never be due is a mistake."""
+        """Reports a schedule that can never be due."""
         start, end, at = (values.get(name) for name in ("start", "end", "at"))
         if start is not None and end is not None and end < start:
             message = "the schedule ends before it starts"
@@ -160,7 +160,7 @@ class _Reader:
         values: Mapping[str, Any],
         meant: Schedule | None,
     ) -> None:
-        """Only local times can be left out or come twice; and a boot comes when it comes."""
+        """Only local times can be skipped or repeated by a clock change; a boot has no due time."""
         shown = f'"{given[0]}"' if given else ""
         without: tuple[str, ...] = _OF_LOCAL_TIMES
         if shown == '"cron"':
@@ -176,7 +176,7 @@ class _Reader:
                 self._report.at(fields[name].key, fields[name].path, message)
 
     def _bound(self, found: FieldAt | None, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters as their types."""
+        """The parameters, converted to their types."""
         if found is None or self._params is None:
             return dict(given)
         bound: dict[str, Any] = {}
@@ -197,7 +197,7 @@ class _Reader:
         return bound
 
     def _check_required(self, given: Mapping[str, Any], node: Node, path: str) -> None:
-        """Without them no run could ever be started."""
+        """Reports missing required parameters: without them no run could start."""
         for name, param in (self._params or {}).items():
             if param is not None and param.required and name not in given:
                 message = (
@@ -208,15 +208,15 @@ class _Reader:
 
 
 def _read_words(text: str, zone: str) -> Schedule:
-    """Raises ValueError if they cannot be read."""
-    # Few definitions have any, and the grammar takes a while to load.
+    """Raises ValueError if they are not understood."""
+    # Loaded late: few definitions have words, and the grammar is slow to load.
     from toban.definition.timing.phrases.phrase_schedules import check_words
 
     return check_words(text, ZoneInfo(zone or _ANY_ZONE)).schedule
 
 
 def _absolute(meant: Schedule) -> str:
-    """What words mean that do not depend on local time; empty: they do."""
+    """The meaning of words that do not depend on local time; empty if they do."""
     if meant.every is not None:
         return "words that mean an interval"
     return "words that mean a single time" if meant.at is not None else ""

@@ -1,4 +1,4 @@
-"""From a draft without errors to the step of the model."""
+"""Builds the model's step from a draft without errors."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from toban.definition.model.workflow import (
 )
 
 CHECK_SUFFIX = ".check"
-_CHECK_SHARE = 4  # a check has a quarter of the step's time
+_CHECK_SHARE = 4  # a check gets a quarter of the step's timeout
 
 
 def build_step(draft: StepDraft, *, listed: bool = False) -> Step:
-    """The step; `listed`: it stands in a sequence, where to skip a failed step means to go on."""
+    """The step; `listed`: it is in a sequence, where skipping a failed step means to continue."""
     values = draft.values
     step = Step(
         **_action(draft),
@@ -60,12 +60,12 @@ def build_step(draft: StepDraft, *, listed: bool = False) -> Step:
     if draft.check is not None:
         step = replace(step, completion_check=_check(step, draft.check))
     if step.python and step.job_type is not JobType.PYTHON:
-        step = replace(step, python="")  # it was there for the check
+        step = replace(step, python="")  # only its check used it
     return step
 
 
 def _action(draft: StepDraft) -> dict[str, Any]:
-    """What steps and checks have in common."""
+    """The fields that steps and checks share."""
     values = draft.values
     assert draft.job_type is not None
     classes: dict[str, ErrorClass] = values.get("error_classes", {})
@@ -82,10 +82,10 @@ def _action(draft: StepDraft) -> dict[str, Any]:
 
 
 def _check(step: Step, draft: StepDraft) -> Step:
-    """The completion check: a step of its own that works where its step works."""
+    """The completion check: a separate step with the same workspace as its step."""
     name = step.id + CHECK_SUFFIX
     action = _action(draft)
-    # What the last check left is there for the step, but not for the check itself.
+    # The result of the last check is available to the step, but not to the check itself.
     env = {key: text for key, text in step.env.items() if not _uses_check(text)}
     quarter = None if step.timeout is None else step.timeout / _CHECK_SHARE
     return Step(

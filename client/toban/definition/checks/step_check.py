@@ -1,4 +1,4 @@
-"""Checks one step by itself, with what it inherits."""
+"""Checks a single step with its inherited fields."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def read_layer(
     unsupported: frozenset[str],
     forbidden: frozenset[str] = frozenset(),
 ) -> Layer:
-    """The fields of a step, a job or of `defaults` as they are written; `node` must be a mapping.
+    """The fields of a step, a job or of `defaults` as written; `node` must be a mapping.
 
-    What is `forbidden` was reported already. What starts a job is left to the caller.
+    `forbidden` fields were reported already. The caller checks the fields that start a job.
     """
     fields = read_fields(
         node,
@@ -96,7 +96,7 @@ def read_step(
     *,
     workflow: str,
 ) -> StepDraft:
-    """One step of a workflow with all that it inherits; `node` must be a mapping."""
+    """One step of a workflow with its inherited fields; `node` must be a mapping."""
     own = read_layer(
         StepInput,
         node,
@@ -128,7 +128,7 @@ def _take_job(draft: StepDraft, find: Callable[[str], FoundJob], report: Reporte
 
 
 def settle(draft: StepDraft, report: Reporter, *, choices: str, name: str) -> None:
-    """Checks what one field of a step means for another; see `decide_kind`."""
+    """Checks fields of a step against each other; see `decide_kind`."""
     decide_kind(draft, report, choices=choices, name=name)
     check_retries(draft, report)
     check_loop(draft, report)
@@ -137,7 +137,7 @@ def settle(draft: StepDraft, report: Reporter, *, choices: str, name: str) -> No
 
 
 def check_step_templates(draft: StepDraft, report: Reporter, names: TemplateNames) -> None:
-    """Every field of a step that may hold templates or is an expression."""
+    """Every field of a step that may contain templates or is an expression."""
     no_item = {} if "for_each" in draft.fields else {"item": _NO_ITEM}
     no_loop = {root: _NO_LOOP.format(root) for root in ("iteration", "check")}
     if draft.has("completion_check"):
@@ -167,7 +167,7 @@ def _check_templates(
     *,
     within: FieldAt | None = None,
 ) -> None:
-    """The templates of a step, or of its completion check, which stands `within` a field of it."""
+    """The templates of a step, or of its completion check, which is `within` one of its fields."""
 
     def check(found: FieldAt) -> TemplateCheck:
         return TemplateCheck(step.reports(within or found, report), names)

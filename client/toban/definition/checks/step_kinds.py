@@ -1,4 +1,4 @@
-"""What a step runs, and which fields make sense for that."""
+"""Decides the kind of a step, and which fields that kind may have."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _ONLY_WINDOWS = "cmd steps run on Windows only: use job_type: shell"
 
 
 def decide_kind(draft: StepDraft, report: Reporter, *, choices: str, name: str) -> None:
-    """Finds out what runs. `choices` tells what else than job_type and target would say it.
+    """Decides the kind. `choices` lists the alternatives to job_type and target.
 
-    `name` is the workflow's, which none of its steps may call.
+    `name` is the workflow's name, which none of its steps may call.
     """
     fields, values = draft.fields, draft.values
     if "run" in fields:
@@ -82,7 +82,7 @@ def _wrong_child(target: str, name: str) -> str:
 
 
 def _check_cmd_arguments(draft: StepDraft, report: Reporter) -> None:
-    """What the author wrote; values are looked at when they are known."""
+    """Checks the literal parts of the arguments; values are checked when they are known."""
     found = draft.fields.get("args")
     if found is None or "args" not in draft.values:
         return
@@ -102,7 +102,7 @@ def _check_cmd_arguments(draft: StepDraft, report: Reporter) -> None:
 
 
 def _check_fields(draft: StepDraft, report: Reporter) -> None:
-    """Fields that this kind of step has no use for are mistakes, unless they were inherited."""
+    """Reports fields that this kind of step does not use, unless they were inherited."""
     kind = draft.job_type
     if kind is None:
         return

@@ -1,4 +1,4 @@
-"""Where the fields of a step come from: itself, its job, the workflow's defaults, in this order."""
+"""Merges the fields of a step: its own, its job's, and the workflow's defaults, in this order."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _WITH_TEMPLATES = frozenset({"env", "kwargs"})
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Fields that steps inherit, and the values of those that are right."""
+    """Fields that steps inherit, and their values where valid."""
 
     fields: Mapping[str, FieldAt] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, origin: FieldOrigin) -> Layer:
-        """The same with fields that tell where they come from."""
+        """The same layer; its fields have this origin."""
         fields = {name: replace(found, origin=origin) for name, found in self.fields.items()}
         return Layer(fields, self.values)
 
 
 @dataclass(slots=True)
 class StepDraft:
-    """A step, a job or a completion check on its way from the file to the model.
+    """A step, a job or a completion check between the file and the model.
 
-    `open`: its job is not known, so what it lacks may be there. `inherited` holds entries that were merged into
-    mappings of its own.
+    `open`: its job is not known and may have the missing fields. `inherited` has entries that were merged into its own
+    mappings.
     """
 
     id: str
@@ -59,17 +59,17 @@ class StepDraft:
         return found if isinstance(found, StepDraft) else None
 
     def has(self, name: str) -> bool:
-        """Whether a field is given, or may be by a job that is not known."""
+        """Whether a field is given, or may be given by an unknown job."""
         return name in self.fields or self.open
 
     def reports(self, found: FieldAt, report: Reporter) -> Reports:
-        """Where problems of a field belong: those of a job to the place that names it."""
+        """The reporter for problems of a field: those of a job's field are reported at the step's `job`."""
         if found.origin is FieldOrigin.JOB and self.job:
             return _AtReference(report, self.fields["job"], self.job)
         return report
 
     def refuse(self, name: str, message: str, report: Reporter) -> None:
-        """Takes away a field that does not fit; only one of its own is a mistake."""
+        """Removes a field that is not allowed; reports it only if it is the step's own."""
         found = self.fields.pop(name)
         self.values.pop(name, None)
         if found.origin is FieldOrigin.OWN:
@@ -77,7 +77,7 @@ class StepDraft:
 
 
 class _AtReference:
-    """Reports what is wrong with a job's field in one step where the step names the job."""
+    """Reports problems of a job's field in one step, at the step's `job`."""
 
     def __init__(self, report: Reporter, reference: FieldAt, job: str) -> None:
         self._report = report
@@ -86,7 +86,7 @@ class _AtReference:
 
     def at(self, node: Node, path: str, message: str, *, warning: bool = False) -> None:
         if warning:
-            return  # it was said about the job itself
+            return  # it was reported for the job itself
         within = path.removeprefix(f"jobs.{self._job}.")
         message = f'job "{self._job}" cannot be used here: {within}: {message}'
         self._report.at(self._reference.value, self._reference.path, message)
@@ -96,7 +96,7 @@ class _AtReference:
 
 
 def inherit(draft: StepDraft, layer: Layer) -> None:
-    """Adds what a layer has and the draft does not; mappings of both are merged."""
+    """Adds the layer's fields that the draft lacks; mappings are merged."""
     own = set(draft.fields)
     if "run" in own or draft.open:
         hidden = _WHAT_RUNS
@@ -123,7 +123,7 @@ def inherit(draft: StepDraft, layer: Layer) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundJob:
-    """What is known of a job that a step names: its fields, or why there are none."""
+    """A job that a step uses: its fields, or why there are none."""
 
     layer: Layer | None = None
     message: str = ""

@@ -1,4 +1,4 @@
-"""Checks templates where they are written: names, types, and their place in a script."""
+"""Checks templates: their names, types, and positions in a script."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KIND_NAMES = {
 
 
 class TemplateCheck:
-    """Reports what is wrong with the templates of one place and its names."""
+    """Reports problems of templates in one part of a definition, with the names that are valid there."""
 
     def __init__(self, report: Reports, names: TemplateNames) -> None:
         self._report = report
@@ -59,7 +59,7 @@ class TemplateCheck:
                 self.value(entry.value, join(path, name))
 
     def bare(self, node: Node, path: str, expected: ValueKind) -> None:
-        """A text that is an expression as a whole and must give a value of one kind."""
+        """A text that is one expression and must have a value of one kind."""
         expression = parse_bare(node.text)
         for fault in expression.faults:
             self._report.inside(node, fault.offset, path, fault.message)
@@ -69,7 +69,7 @@ class TemplateCheck:
             self._report.inside(node, 0, path, message)
 
     def script(self, node: Node, path: str, script: Script) -> None:
-        """A text that was read as a script."""
+        """A text that was parsed as a script."""
         for fault in script.faults:
             self._report.inside(node, fault.offset, path, fault.message)
         for expression in script.misplaced:
@@ -94,7 +94,7 @@ class TemplateCheck:
         return kinds if len(kinds) == len(expression.refs) else None
 
     def _kind(self, node: Node, path: str, expression: Expression) -> ValueKind | None:
-        """The static kind of an expression, or None after reporting what is wrong with it."""
+        """The static kind of an expression, or None after reporting its problem."""
         kinds = self._kinds(node, path, expression)
         if kinds is None or expression.faults:
             return None

@@ -1,10 +1,9 @@
-"""The expression language: CEL, the only place that knows its library.
+"""The expression language, CEL; the only module that uses its library.
 
-TemplateNames are resolved before CEL sees an expression: each reference becomes a variable whose name carries
-its type (`params.day + "x"` is compiled as `toban_s0 + "x"`). One environment then serves every
-workflow, equal expressions share one program, any step id or parameter name can be referenced, and the
-compiler still checks all types. The library is loaded when the first real expression is compiled; a
-template that only names a value never needs it.
+TemplateNames are resolved before CEL sees an expression: each reference becomes a variable whose name carries its type
+(`params.day + "x"` is compiled as `toban_s0 + "x"`). One environment then serves every workflow, equal expressions
+share one program, any step id or parameter name can be referenced, and the compiler still checks all types. The library
+is loaded when the first real expression is compiled; a template that only names a value never needs it.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from toban.definition.expressions.templates import Expression, Fault
 
 MIN_INT, MAX_INT = -(2**63), 2**63 - 1
 LOOPED_MOST = 2_000
-"""Elements of a list or map that an expression may see which takes more and more time for each of them.
+"""Maximum length of a list or map in an expression whose time grows faster than linearly.
 
-Nothing else happens in the daemon meanwhile, and the library cannot be told to give up: a list that `map` or `filter`
-make is copied for each element, so that 2,000 take some 0.1 s, and 9,000 take 3 s.
+Evaluation blocks the daemon, and the library cannot be interrupted: `map` and `filter` copy their list for each
+element, so that 2,000 elements take some 0.1 s, and 9,000 take 3 s.
 """
 
 _ERROR = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
@@ -100,13 +99,13 @@ def _reason(text: str) -> str:
 
 
 def is_costly(text: str) -> bool:
-    """Whether the time that an expression takes grows faster than the lists that it sees."""
+    """Whether the evaluation time of an expression grows faster than its lists."""
     loops = len(_LOOP.findall(text))
     return loops > 1 or (loops == 1 and _COSTLY.search(text) is not None)
 
 
 def check_length(length: int) -> None:
-    """Whether a costly expression may see a list or map of so many elements; raises EvaluationError."""
+    """Checks the length of a list or map that a costly expression sees; raises EvaluationError."""
     if length > LOOPED_MOST:
         raise EvaluationError(
             f"it sees a list or map of {length:,} elements: with map and filter, or with one loop or "
@@ -127,7 +126,7 @@ def longest(value: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """What the compiler said, with offsets in the text that holds the template."""
+    """The compiler's errors, with offsets in the text that contains the template."""
 
     faults: tuple[Fault, ...]
 
@@ -135,7 +134,7 @@ class Rejected:
 def compile_unchecked(text: str) -> Any:
     """A program for `Prepared.value`, of an expression that was checked before; raises EvaluationError.
 
-    What the compiler knows about types takes room, and this is for very many expressions.
+    Without type information, which takes memory: this is for very many expressions.
     """
     try:
         return _untyped().compile(text, disable_check=True)
@@ -155,11 +154,11 @@ class Prepared:
         self._activation = _untyped().Activation(values)
 
     def value(self, compiled: Any) -> Any:
-        """What the program gives for the values; raises EvaluationError."""
+        """The program's result for the values; raises EvaluationError."""
         try:
             result = compiled.eval(self._activation)
             found = result.value()
-            # Asked this often, it matters that the type of an answer needs no look.
+            # Called very often: skip the conversion of booleans.
             if found is True or found is False:
                 return found
             return _plain(result)
@@ -168,7 +167,7 @@ class Prepared:
 
 
 def variables(expression: Expression, kinds: Sequence[ValueKind]) -> dict[str, int]:
-    """Variable name → index of the first reference it stands for."""
+    """Variable name → index of the first reference that it replaces."""
     names: dict[str, int] = {}
     for index, name in enumerate(_names(expression, tuple(kinds))):
         names.setdefault(name, index)
@@ -189,7 +188,7 @@ def _names(expression: Expression, kinds: tuple[ValueKind, ...]) -> list[str]:
 def compile_expression(
     expression: Expression, kinds: Sequence[ValueKind], knows: str = TemplateNames.knows
 ) -> Program | Rejected:
-    """Compile with one kind per reference; `knows` says which names there are."""
+    """Compiles with one kind per reference; `knows` lists the known names."""
     names = _names(expression, tuple(kinds))
     text, starts = _rewrite(expression, names)
     compiled = _compile(text, _slots(len(names)))
@@ -223,7 +222,7 @@ def _rewrite(expression: Expression, names: list[str]) -> tuple[str, list[tuple[
 
 
 def _original(index: int, moved: list[tuple[int, int, int]]) -> int:
-    """Where in the source a character of the rewritten text comes from."""
+    """The position in the source of a character of the rewritten text."""
     base, origin, end = 0, 0, -1
     for start, stop, source in moved:
         if start > index:
@@ -273,7 +272,7 @@ def _new_environment(names: Mapping[str, ValueKind]) -> Any:
 def _compile(text: str, slots: int) -> Program | tuple[tuple[str, int, int], ...]:
     try:
         compiled = _environment(slots).compile(text)
-        # Also raises: of a map whose keys are lists, say.
+        # This may raise too, such as for a map whose keys are lists.
         returned = compiled.return_type().name()
     except RuntimeError as error:
         return _messages(str(error))
@@ -287,7 +286,7 @@ def _compile(text: str, slots: int) -> Program | tuple[tuple[str, int, int], ...
 
 
 def _bad_patterns(text: str) -> tuple[tuple[str, int, int], ...]:
-    """Of `matches` with a pattern that is written out: what is wrong with it, line and column."""
+    """Errors in literal patterns of `matches`, each with line and column."""
     faults = []
     for found in _PATTERN.finditer(text):
         try:
@@ -304,8 +303,8 @@ def _messages(text: str) -> tuple[tuple[str, int, int], ...]:
     if not found:
         return ((f"the expression is refused: {_STATUS.sub('', text).split(' [', 1)[0]}", 1, 1),)
     syntax = [entry for entry in found if "Syntax error" in entry[2] or "recursion" in entry[2]]
-    # One syntax error throws the parser off: what it says after the first is noise.
-    # An operand that is wrong itself (*error*) makes its operator wrong too: no news.
+    # After one syntax error the parser's further messages are noise. An invalid operand (*error*) also makes its
+    # operator invalid, which is not reported again.
     kept = syntax[:1] or [entry for entry in found if "*error*" not in entry[2]] or found[:1]
     return tuple((_readable(message), int(line), int(column)) for line, column, message in kept)
 

@@ -23,11 +23,11 @@ from toban.limits import MAX_ITEMS, MIB, check_items, weight
 
 COUNTED: Final = 1_000_000_000
 _MOST_RENDERED: Final = 8 * MIB
-"""Bytes of all values that the templates of one step give. What is started takes far less."""
+"""Maximum size in bytes of all rendered values of one step. A process accepts far less."""
 _MOST_SEEN_CHEAPLY: Final = 8 * MIB
-"""Bytes of all values that they see, each time one does, before that is no longer cheap."""
+"""Bytes of all values that templates see, counted per use, up to which evaluation is cheap."""
 _PER_EXPRESSION: Final = 1024
-"""Bytes that a program counts for besides, for the time it takes to compile it."""
+"""Bytes that each program counts in addition, for its compilation."""
 _LONGEST_SHOWN = 80
 NO_EVENT: Final[Mapping[str, Any]] = {
     "id": "",
@@ -39,17 +39,17 @@ NO_EVENT: Final[Mapping[str, Any]] = {
     "depth": 0,
     "at": "",
 }
-"""`event` in a run that none started."""
+"""`event` in a run that no event started."""
 
 
 class _NoItem:
-    """Where there is no item: null is one."""
+    """No item: None would be a valid item."""
 
     def __repr__(self) -> str:
         return "NO_ITEM"
 
     def __reduce__(self) -> str:
-        """There is one, in a process that was sent it too."""
+        """Unpickles to the same object."""
         return "NO_ITEM"
 
 
@@ -58,11 +58,11 @@ NO_ITEM: Final = _NoItem()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What the templates of a step may see.
+    """The values that the templates of a step may use.
 
-    `steps` needs to hold only what `references` asked for; of a step with `for_each` its fields are lists. `env` gives
+    `steps` needs only the fields that `references` returned; those of a step with `for_each` are lists. `env` has
     values for names that the workflow's own env does not set; the workflow's win. `item` is that of an instance,
-    `iteration` counts from 1, and `check` has what the last completion check left. `event` is the one that started
+    `iteration` counts from 1, and `check` has the result of the last completion check. `event` is the one that started
     the run.
     """
 
@@ -77,9 +77,9 @@ class Scope:
 
 
 class Evaluator:
-    """Turns templates into values; everything that goes wrong is a RenderError.
+    """Evaluates templates; every failure is a RenderError.
 
-    With `cheap_only` it raises CostlyError for what may take long, before it does any of it.
+    With `cheap_only` it raises CostlyError before any evaluation that may take long.
     """
 
     def __init__(self, workflow: Workflow, scope: Scope, *, cheap_only: bool = False) -> None:
@@ -91,7 +91,7 @@ class Evaluator:
         self._env: dict[str, str] = {}
 
     def workflow_env(self) -> dict[str, str]:
-        """The workflow's own env, which steps see as `env` and have in their environment."""
+        """The workflow's own env, for `env` in templates and for the environment of steps."""
         return {name: self._env_value(name) for name in self._workflow.env}
 
     def _env_value(self, name: str) -> str:
@@ -100,7 +100,7 @@ class Evaluator:
         return self._env[name]
 
     def text(self, text: str, where: str) -> str:
-        """A text with its templates replaced by what they stand for."""
+        """A text with its templates replaced by their values."""
         if "{{" not in text:
             return text
         template = parse_template(text)
@@ -109,7 +109,7 @@ class Evaluator:
         return "".join(part if isinstance(part, str) else self.expression_text(part, where) for part in template.parts)
 
     def value(self, value: Any, where: str) -> Any:
-        """Plain data with its templates evaluated; one that is a whole text keeps its type."""
+        """Plain data with its templates evaluated; a template that is a whole text keeps its type."""
         match value:
             case str() if "{{" in value:
                 whole = parse_template(value).whole
@@ -122,7 +122,7 @@ class Evaluator:
                 return value
 
     def bare(self, text: str, where: str) -> Any:
-        """The value of a text that is an expression as a whole."""
+        """The value of a text that is one expression."""
         expression = parse_bare(text)
         if expression.faults:
             raise failed(expression, where, expression.faults[0].message)
@@ -147,7 +147,7 @@ class Evaluator:
         return value
 
     def _spend(self, size: int) -> None:
-        """Raises ValueError if the templates of the step come to too much."""
+        """Raises ValueError if the rendered values of the step are too large."""
         self._left -= size
         if self._left < 0:
             raise ValueError(
@@ -183,12 +183,12 @@ class Evaluator:
 
     def _look_up(self, ref: Ref, kind: ValueKind) -> Any:
         value = self._found(ref)
-        # A number that was transported as a float, or as an integer, is still what was declared.
+        # A number sent as a float or as an integer keeps its declared type.
         if kind is ValueKind.INT and isinstance(value, float) and value.is_integer():
             return int(value)
         if kind is ValueKind.DOUBLE and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
-        # A step that was to run for each item of a list, but did not run at all, has none.
+        # A step with `for_each` that did not run has no list.
         if kind is ValueKind.LIST and ref.root == "steps" and not isinstance(value, (list, tuple)):
             return []
         return value
@@ -222,7 +222,7 @@ class Evaluator:
 
 
 def evaluate_when(workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = False) -> bool:
-    """What the step's `when` says; true without one. Raises RenderError, and CostlyError with `cheap_only`."""
+    """The value of the step's `when`; true without one. Raises RenderError, and CostlyError with `cheap_only`."""
     if not step.when:
         return True
     where = f"when of step {step.id}"
@@ -275,10 +275,10 @@ def _checked(items: tuple[Any, ...], where: str) -> tuple[Any, ...]:
 
 
 def count_items(lengths: Iterable[int]) -> int:
-    """How many combinations lists of these lengths have, or more than COUNTED: then not how many more."""
+    """The number of combinations of lists of these lengths, or any number above COUNTED."""
     count = 1
     for length in lengths:
-        # A list without items leaves none, however many the others have.
+        # An empty list leaves no combinations.
         count = min(count, COUNTED + 1) * length
     return min(count, COUNTED + 1)
 
@@ -294,7 +294,7 @@ def _check_count(count: int, where: str) -> None:
 
 
 def _select(value: Any, expression: Expression) -> Any:
-    """Follow the names after a reference, as the expression language would."""
+    """Follows the names after a reference, as the expression language would."""
     shown = str(expression.refs[0])
     for name in expression.path or ():
         if not isinstance(value, Mapping):
@@ -307,7 +307,7 @@ def _select(value: Any, expression: Expression) -> Any:
 
 
 def failed(expression: Expression, where: str, reason: str) -> RenderError:
-    """What to raise for an expression, shown as the author wrote it."""
+    """The error for an expression, which is shown as the author wrote it."""
     source = " ".join(expression.source.split())
     if len(source) > _LONGEST_SHOWN:
         source = source[:_LONGEST_SHOWN] + "…"

@@ -1,7 +1,7 @@
-"""Conditions of events: many of them, each asked of one event after the other.
+"""Evaluates many conditions for one event after another.
 
-An event is converted for the expression language once, and a condition, which was checked when it was stored, is
-compiled when it is asked first. What is compiled is remembered while it is used and there is room.
+An event is converted for the expression language once. A condition, which was checked when it was stored, is compiled
+on first use, and cached while it is used and there is room.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from toban.definition.expressions.expression_cost import CHEAP, cheap_up_to
 from toban.definition.scalars.values import MAX_INTEGER, MIN_INTEGER, describe
 from toban.limits import weight
 
-# A compiled condition takes some 65 bytes for each character of it, so that all together take 65 MB at most. That is
-# enough for 10,000 conditions of the usual length.
+# A compiled condition takes some 65 bytes per character, so that the cache takes 65 MB at most. That is enough for
+# 10,000 conditions of the usual length.
 _MOST_CHARACTERS: Final = 1_000_000
 _LEAST_WEIGHT: Final = 16
 _MAX_DEPTH: Final = 64
@@ -38,14 +38,14 @@ class EventView:
     """One event as conditions see it. May be used from any thread."""
 
     def __init__(self, event: Mapping[str, Any], *, cheap_only: bool = False) -> None:
-        """`event` has the fields that templates know; it is copied when the first condition is asked."""
+        """`event` has the fields that templates know; it is copied at the first condition."""
         self._event = event
         self._cheap_only = cheap_only
 
     def matches(self, condition: str) -> bool:
-        """Whether the condition is true of the event; an empty one is of any.
+        """Whether the condition is true for the event; an empty condition is always true.
 
-        Raises RenderError with the reason if it is neither true nor false, such as for want of a field, and with
+        Raises RenderError with the reason if it is neither true nor false, such as for a missing field, and with
         `cheap_only` CostlyError if it may take long.
         """
         if not condition:
@@ -68,7 +68,7 @@ class EventView:
 
     @cached_property
     def _prepared(self) -> Prepared:
-        """Raises ValueError if an event cannot be looked at."""
+        """Raises ValueError if the event cannot be converted."""
         return Prepared({"event": _converted(self._event, _MAX_DEPTH + 1)})
 
     @cached_property
@@ -81,7 +81,7 @@ class EventView:
 
 
 def judge_conditions(event: Mapping[str, Any], conditions: Sequence[str]) -> list[bool | str]:
-    """Whether each is true of the event, or why that is unknown."""
+    """Whether each is true for the event, or why that is unknown."""
     view = EventView(event)
     found: list[bool | str] = []
     for condition in conditions:
@@ -99,7 +99,7 @@ class _Program(NamedTuple):
 
 
 class _Programs:
-    """Compiled conditions, those that were not asked for the longest time leaving first."""
+    """Cache of compiled conditions; evicts the least recently used."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -113,7 +113,7 @@ class _Programs:
             compiled = self._compiled[condition]
             self._compiled.move_to_end(condition)
             return compiled
-        except KeyError:  # it is not there, or another thread has just dropped it
+        except KeyError:  # not cached, or just evicted by another thread
             compiled = _Program(compile_unchecked(condition), is_costly(condition), cheap_up_to(condition))
         with self._lock:
             if condition not in self._compiled:
@@ -133,10 +133,10 @@ _PROGRAMS: Final = _Programs(_MOST_CHARACTERS)
 
 
 def _converted(value: Any, depth: int) -> Any:
-    """A copy as the expression language can hold it; raises ValueError if it is nested too deeply.
+    """A copy that the expression language can represent; raises ValueError if it is nested too deeply.
 
-    A character that it cannot hold is replaced: it would end the text there, and make it equal to another. An integer
-    that is too long becomes a number that is not exact, or null: it would make any condition fail.
+    A character that it cannot represent is replaced: it would end the text there, and make it equal to another. An
+    integer that is too long becomes an inexact number, or null: it would make any condition fail.
     """
     match value:
         case str():

@@ -1,8 +1,8 @@
-"""How much an expression may cost, told from its text and the size of what it sees.
+"""Estimates the cost of an expression from its text and the size of its values.
 
-The expression language cannot be interrupted, so the event loop evaluates only what is cheap for certain,
-and leaves the rest to a process that can be ended. The bound is a coarse one from above: it may take a cheap expression
-for a costly one, but not the other way round.
+The expression language cannot be interrupted, so the event loop evaluates only expressions that are certainly cheap,
+and leaves the rest to a process that can be killed. The estimate is a coarse upper bound: it may take a cheap
+expression for a costly one, but never the reverse.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from functools import lru_cache
 from typing import Final
 
 CHEAP: Final = 4 * 1024 * 1024
-"""Bytes that a cheap expression may look at or copy in all: a few milliseconds."""
+"""Bytes that a cheap expression may read or copy in total: a few milliseconds."""
 _LONGEST: Final = 2048
 _LONGEST_PATTERN: Final = 100
 _PER_PATTERN: Final = 64
-_BYTES_OF_VALUE: Final = 12  # the least that `limits.weight` counts for one
+_BYTES_OF_VALUE: Final = 12  # the minimum that `limits.weight` counts for a value
 
-# A name that something is called by, whatever white space and comments stand between. Found in the bare text, also
-# inside quotes: nothing that could be a call is missed.
+# The name of a call, with any white space and comments before the parenthesis. Matches inside quotes too, so that no
+# call is missed.
 _CALLED: Final = r"\b(?:{})(?:\s|//[^\n]*(?:\n|$))*\("
 _LOOP: Final = re.compile(_CALLED.format("map|filter|exists|exists_one|all"))
 _PATTERN: Final = re.compile(_CALLED.format("matches"))
 _OPERATOR: Final = re.compile(r"[-+*/%<>=!?:&|,(\[{]|\bin\b")
-# Neither counted repetitions nor classes of letters, which become large programs, nor escapes that could hide them.
+# No counted repetitions or letter classes, which become large programs, and no escapes that could hide them.
 _SAFE: Final = r"[dDwWsSbB.+*?()|^$/\[\]-]"
 _TAME: Final = re.compile(
     rf"""\s*(?:[rR]'(?:[^'\\{{]|\\{_SAFE})*'|[rR]"(?:[^"\\{{]|\\{_SAFE})*\""""
@@ -36,7 +36,7 @@ _TAME: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ExpressionShape:
-    """What the cost of an expression depends on; `tame` if its patterns are short and written out."""
+    """The factors of an expression's cost; `tame` if its patterns are short literals."""
 
     length: int
     operators: int
@@ -58,20 +58,20 @@ def shape_of(text: str) -> ExpressionShape:
 
 
 def _is_tame(text: str, start: int) -> bool:
-    """A pattern that is written out, short, and cannot become large."""
+    """A literal pattern that is short and cannot become large."""
     found = _TAME.match(text, start)
     return found is not None and found.end() - start <= _LONGEST_PATTERN
 
 
 def is_cheap(text: str, size: int) -> bool:
-    """Whether an expression that sees values of that weight costs next to nothing for certain."""
+    """Whether an expression on values of that weight is certainly cheap."""
     shape = shape_of(text)
     if shape.length > _LONGEST or not shape.tame:
         return False
     cost = shape.operators * (size + shape.length)
     if shape.patterns:
         cost *= _PER_PATTERN
-    # In each loop as many rounds as there can be values, and a text that grows by each operator.
+    # Each loop has as many rounds as there can be values, and a text grows with each operator.
     rounds = max(size // _BYTES_OF_VALUE, shape.operators)
     for _ in range(shape.loops):
         if cost > CHEAP:

@@ -1,4 +1,4 @@
-"""Which names a template may use, and what kind of value each one is."""
+"""The names that templates may use, and the kind of each value."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ CHECK_FIELDS = {"stdout": ValueKind.STRING, "stderr": ValueKind.STRING, "exit_co
 
 
 def param_kind(param: Param) -> ValueKind:
-    """A parameter that may be null has no type that the compiler could rely on."""
+    """A parameter that may be null has no static type."""
     return ValueKind.DYN if param.nullable else _PARAM_KINDS[param.type]
 
 
 def step_kind(name: str, *, many: bool) -> ValueKind | None:
-    """The kind of a step's field; a step with instances (`many`) has one of each in a list."""
+    """The kind of a step's field; for a step with instances (`many`) it is a list of them."""
     kind = STEP_FIELDS.get(name)
     return ValueKind.LIST if many and kind is not None and name != "status" else kind
 
@@ -117,7 +117,7 @@ def _known(names: Collection[str], what: str) -> str:
 
 
 def event_field(name: str) -> ValueKind | str:
-    """The kind of a field of `event`, or what is wrong with its name."""
+    """The kind of a field of `event`, or the problem with its name."""
     if name in EVENT_FIELDS:
         return EVENT_FIELDS[name]
     hint = suggestion(name, EVENT_FIELDS) or _known(EVENT_FIELDS, "fields")
@@ -125,7 +125,7 @@ def event_field(name: str) -> ValueKind | str:
 
 
 class TemplateNames:
-    """What one place of a definition may refer to; `knows` says it for people."""
+    """The names that one part of a definition may use; `knows` lists them for messages."""
 
     knows = "a template knows params, run, event, env and steps"
 
@@ -140,10 +140,10 @@ class TemplateNames:
         lists: Collection[str] = (),
         limit: str = "",
     ) -> None:
-        """A parameter of kind None is wrong itself and fits anywhere.
+        """A parameter of kind None is invalid itself and is accepted anywhere.
 
-        `params`, `env` and `steps` are None where none may be used at all; `limit` then says what may be. `lists`
-        are the steps with instances.
+        `params`, `env` and `steps` are None where they may not be used at all; `limit` then says what may be used.
+        `lists` are the steps with instances.
         """
         self._params = params
         self._env = env
@@ -155,13 +155,13 @@ class TemplateNames:
         self._barred: Mapping[str, str] = {}
 
     def without(self, barred: Mapping[str, str]) -> TemplateNames:
-        """The same names, less the roots that have no value there, with the reasons."""
+        """The same names without the roots that have no value there, with the reasons."""
         names = copy(self)
         names._barred = barred
         return names
 
     def resolve(self, ref: Ref) -> ValueKind | str:
-        """The kind of a reference, or what is wrong with it."""
+        """The kind of a reference, or its problem."""
         if ref.root == "item" and self._steps is None:
             return f"{self._limit}, not item"
         if ref.root in self._barred:
@@ -211,7 +211,7 @@ class TemplateNames:
             return f"{self._limit}, not steps"
         if step not in self._steps:
             hint = ""
-            # Which of very many steps come before is too much work for a hint.
+            # Finding which of very many steps come before is too much work for a hint.
             if len(self._steps) <= _MOST_CANDIDATES:
                 hint = suggestion(step, self._steps) or _known(self._ancestors, "steps before this one")
             return f'unknown step "{step}"{hint}'

@@ -1,7 +1,7 @@
-"""`{{ … }}` templates and bare expressions: finding them, and what they refer to. No evaluation here.
+"""Parses `{{ … }}` templates and bare expressions, and finds their references. No evaluation.
 
-A reference is a root (`params`, `run`, `event`, `env`, `steps`, …) and the names after it, written with dots or
-with a literal in brackets: `steps.fetch.stdout`, `steps["apply-repo-a"].stdout`.
+A reference is a root (`params`, `run`, `event`, `env`, `steps`, …) and the names after it, written with dots or with a
+literal in brackets: `steps.fetch.stdout`, `steps["apply-repo-a"].stdout`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 MAX_EXPRESSION_BYTES = 8 * 1024
-# Longer texts are read each time, so that what is remembered stays small.
+# Longer texts are not cached, so that the cache stays small.
 LONGEST_REMEMBERED = 16 * 1024
 
-# How many names make a value of each root.
+# The number of names that make a value of each root.
 ROOTS = {
     "params": 1,
     "run": 1,
@@ -80,7 +80,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something wrong in a template; `offset` counts in the text that holds the template."""
+    """A problem in a template; `offset` counts in the text that contains the template."""
 
     message: str
     offset: int
@@ -88,11 +88,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What stands between `{{` and `}}`, or with `bare` a whole text.
+    """The expression between `{{` and `}}`, or with `bare` a whole text.
 
-    `source` is what is compiled (the inside of `raw(…)` for a raw template) and begins at `offset` of
-    the surrounding text; the template itself spans `start` to `end`. `path` holds the names that
-    follow when the expression is nothing but one reference with names after it, else None.
+    `source` is the compiled text (the inside of `raw(…)` for a raw template) and starts at `offset` of the surrounding
+    text; the template itself spans `start` to `end`. `path` has the names after the reference if the expression is only
+    one reference with names, else None.
     """
 
     source: str
@@ -119,14 +119,14 @@ class Template:
 
     @property
     def whole(self) -> Expression | None:
-        """The expression, when the template is the whole value and so keeps its type."""
+        """The expression, if the template is the whole value and so keeps its type."""
         if len(self.parts) == 1 and isinstance(self.parts[0], Expression):
             return self.parts[0]
         return None
 
 
 def parse_template(text: str) -> Template:
-    """Cut a text at its templates; what is wrong with them is in `faults`."""
+    """Splits a text at its templates; `faults` has their problems."""
     return _remembered(text) if len(text) <= LONGEST_REMEMBERED else _parse(text)
 
 
@@ -156,7 +156,7 @@ def _parse(text: str) -> Template:
 
 @lru_cache(maxsize=1024)
 def parse_bare(text: str) -> Expression:
-    """The expression that a whole text is; what is wrong with it is in its `faults`."""
+    """The expression of a whole text; its `faults` has its problems."""
     tokens: list[Token] = []
     faults: list[Fault] = []
     if len(text.encode()) > MAX_EXPRESSION_BYTES:
@@ -189,7 +189,7 @@ def _bare_faults(text: str, tokens: list[Token]) -> Iterator[Fault]:
 
 
 def scan_expression(text: str, start: int) -> Expression | Fault:
-    """The expression whose `{{` stands at `start`, or why there is none."""
+    """The expression whose `{{` is at `start`, or why there is none."""
     tokens: list[Token] = []
     depth = 0
     position = start + 2
@@ -229,7 +229,7 @@ def _expression(text: str, start: int, close: int, tokens: list[Token]) -> Expre
 
 
 def _is_raw(tokens: list[Token]) -> bool:
-    """Whether the whole is `raw( … )`, its last parenthesis being the one that closes the first."""
+    """Whether the whole is `raw( … )`: its last parenthesis closes the first."""
     if len(tokens) < 3 or tokens[0].text != "raw" or tokens[1].text != "(":
         return False
     depth = 0
@@ -257,7 +257,7 @@ def _references(tokens: list[Token], begin: int, faults: list[Fault]) -> tuple[t
         elif _RESERVED.fullmatch(token.text):
             faults.append(Fault(f'the name "{token.text}" is reserved: choose another', token.start))
         elif any(token.text == name and first in span for name, span in bound):
-            continue  # a variable of a macro hides what else has its name
+            continue  # a macro's variable shadows other names
         elif token.text in UNSUPPORTED_ROOTS:
             message = f'"{token.text}" in a template is not supported yet'
             faults.append(Fault(message, token.start))
@@ -281,7 +281,7 @@ def _references(tokens: list[Token], begin: int, faults: list[Fault]) -> tuple[t
 def _chain(tokens: list[Token], index: int) -> tuple[list[tuple[str, int]], int]:
     """The names after a root, each with the index of its last token, and where they end.
 
-    A name that is called (`.size()`) is no longer one of them.
+    A called name (`.size()`) is not included.
     """
     names: list[tuple[str, int]] = []
     while index + 1 < len(tokens):
@@ -303,7 +303,7 @@ def _chain(tokens: list[Token], index: int) -> tuple[list[tuple[str, int]], int]
 
 
 def _bound_names(tokens: list[Token]) -> list[tuple[str, range]]:
-    """Variables of macros such as `list.map(x, …)`, with the tokens each one reigns over."""
+    """Variables of macros such as `list.map(x, …)`, each with the tokens of its scope."""
     bound: list[tuple[str, range]] = []
     for index in range(1, len(tokens) - 3):
         if tokens[index].text not in _MACROS or tokens[index - 1].text != ".":

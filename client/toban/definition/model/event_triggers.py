@@ -1,4 +1,4 @@
-"""Events that start a workflow: what it listens to, and the names of those that the daemon emits itself."""
+"""Events that start a workflow: its triggers, and the types that the daemon itself emits."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ LONGEST_TYPE: Final = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTrigger:
-    """One entry of `on`: types of events, an expression that has to be true of one, and the priority of its runs.
+    """One entry of `on`: event types, an expression that must be true for the event, and the priority of its runs.
 
-    `condition` is empty if any event of these types will do. `priority` is None for the workflow's own.
+    `condition` is empty if it matches any event of these types. `priority` is None for the workflow's own.
     """
 
     events: tuple[str, ...]
@@ -52,7 +52,7 @@ class EventTrigger:
 
 
 def check_event_type(text: str) -> str:
-    """The name of a type of events. Raises ValueError with what is wrong with it."""
+    """The name of an event type. Raises ValueError with its problem."""
     if not text:
         raise ValueError("it is empty: give the event a type, such as DATA_CHANGED")
     if len(text) > LONGEST_TYPE:

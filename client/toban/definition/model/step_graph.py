@@ -1,4 +1,4 @@
-"""The order of steps: who comes before whom."""
+"""The dependency graph of steps: order and cycles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StepGraph:
                 self._order = list(TopologicalSorter(dependencies).static_order())
                 break
             except CycleError as error:
-                # graphlib names each step before the one that needs it; people read it as "needs".
+                # graphlib lists each step before its dependents; people read the arrow as "needs".
                 cycle: list[str] = list(reversed(error.args[1]))[:-1]
             start = cycle.index(min(cycle, key=place.__getitem__))
             cycle = cycle[start:] + cycle[:start]

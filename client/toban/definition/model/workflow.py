@@ -35,7 +35,7 @@ class JobType(StrEnum):
 
     @property
     def process(self) -> bool:
-        """Whether it is a process that is started."""
+        """Whether it starts a process."""
         return self not in (JobType.WORKFLOW, JobType.APPROVAL)
 
 
@@ -67,7 +67,7 @@ class Overlap(StrEnum):
 
 
 class DefinitionKind(StrEnum):
-    """What a definition is of. A job is stored and run as a workflow of one step that has its name."""
+    """Kind of a definition. A job is stored and run as a workflow of one step with the job's name."""
 
     WORKFLOW = "workflow"
     JOB = "job"
@@ -83,7 +83,7 @@ class OnLost(StrEnum):
 DEFAULT_KILL_GRACE = 10.0
 DEFAULT_SUCCESS_CODES = frozenset({0})
 DEFAULT_RETRIES = 3
-"""Of `on_failure: retry` without `max_retries`."""
+"""The `max_retries` of `on_failure: retry` without its own."""
 RETRYABLE = frozenset({ErrorClass.RETRYABLE_TRANSIENT, ErrorClass.RETRYABLE_RATE_LIMIT})
 
 
@@ -101,7 +101,7 @@ class Param:
 
     @property
     def nullable(self) -> bool:
-        """Whether a run may see null here: nothing demands a value and no default gives one."""
+        """Whether a run may see null here: the parameter is optional and has no default."""
         return not self.required and self.default is None
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long a workflow's runs are kept: seconds, a number of runs, bytes. None: as the daemon has it."""
+    """How long a workflow's runs are kept: seconds, a number of runs, bytes. None: the daemon's setting."""
 
     age: float | None = None
     runs: int | None = None
@@ -163,10 +163,11 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How long to wait before a retry, and what is retried at all.
+    """Delays between retries, and which failures are retried.
 
-    The n-th wait is `delay * backoff ** (n - 1)`, at most `max_delay`, give or take the share `jitter` of it. A failure
-    is retried if its class is one of `classes`, or its exit code one of `codes`; never if it is NON_RETRYABLE or FATAL.
+    The n-th delay is `delay * backoff ** (n - 1)`, at most `max_delay`, plus or minus the share `jitter` of it. A
+    failure is retried if its class is one of `classes`, or its exit code one of `codes`; never if it is NON_RETRYABLE
+    or FATAL.
     """
 
     delay: float = 1.0
@@ -216,7 +217,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What is kept of the workspace after success: a file, a directory or a glob."""
+    """An artifact collected from the workspace after success: a file, a directory or a glob."""
 
     name: str
     path: str
@@ -235,9 +236,9 @@ class Output:
 class Step:
     """One step; `defaults` of the workflow and the fields of its job are already merged in.
 
-    `completion_check` is a step of its own, with the id `<id>.check`, the same workspace, user and interpreter, and the
+    `completion_check` is a separate step, with the id `<id>.check`, the same workspace, user and interpreter, and the
     timeout of one check. `for_each` is an expression, a list, or a mapping of names to expressions or lists.
-    `stop_when_unchanged` is a path, or `output`. `workflow` steps have the name of the child as their target.
+    `stop_when_unchanged` is a path, or `output`. The target of a `workflow` step is the name of the child.
     """
 
     id: str
@@ -277,13 +278,13 @@ class Step:
 
     @property
     def final_policy(self) -> FailurePolicy:
-        """What a failure does once nothing is retried any more: ABORT, CONTINUE or SKIP."""
+        """Effect of a failure once no retries are left: ABORT, CONTINUE or SKIP."""
         if self.on_failure is FailurePolicy.RETRY:
             return self.on_failure_exhausted
         return self.on_failure
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it, without what is as by default."""
+        """As JSON data, without defaults."""
         check = self.completion_check
         described = {
             "id": self.id,
@@ -325,7 +326,7 @@ class Step:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Step:
-        """What the description lacks is as by default: also what was stored before a field existed."""
+        """Missing fields get their defaults, such as those added since the workflow was stored."""
         data = {**_STEP_DEFAULTS, **data}
         resources, retry, check = data["resources"], data["retry"], data["completion_check"]
         return Step(
@@ -403,12 +404,12 @@ _STEP_DEFAULTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
-    """One workflow; `steps` keeps the order of the file, `depends_on` says what really orders it.
+    """One workflow; `steps` keeps the order of the file, `depends_on` determines the order of execution.
 
     Each of `schedules` has its time zone, if it or the workflow names one; `timezone` is the workflow's own, empty for
     the daemon's. `blackout` are windows as `parse_blackout` reads them. `triggers` are the events that start it, and
-    `event_overlap` is what a run that an event starts meets: `overlap` if the file has one, else QUEUE, so that no
-    event is dropped. `watch` are paths whose changes are events; relative ones are below the base directory.
+    `event_overlap` is the overlap policy of runs that events start: `overlap` if the file has one, else QUEUE, so that
+    no event is dropped. `watch` are paths whose changes are events; relative ones are below the base directory.
     """
 
     name: str
@@ -437,8 +438,8 @@ class Workflow:
     steps: dict[str, Step]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it; `from_dict` gives back an equal workflow."""
-        # Left out where they are as by default: what was stored before they existed is still the same.
+        """As JSON data; `from_dict` returns an equal workflow."""
+        # Defaults are omitted, so that workflows stored before these fields existed stay equal.
         events: dict[str, Any] = {}
         if self.triggers:
             events["triggers"] = [trigger.to_dict() for trigger in self.triggers]

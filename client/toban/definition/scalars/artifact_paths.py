@@ -1,4 +1,4 @@
-"""Paths of artifacts as a definition names them: relative, with forward slashes, never leading out."""
+"""Paths of artifacts in a definition: relative, with forward slashes, never leading out of their directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _REPEATED = re.compile(r"/(?:\./|/)+")
 
 
 def clean_path(path: str) -> str:
-    """Without `./` and doubled slashes. One at the end stays: it says that a directory is meant."""
+    """Without `./` and doubled slashes. A trailing slash stays: it marks a directory."""
     path = _REPEATED.sub("/", path)
     while path.startswith("./"):
         path = path[2:]
@@ -20,7 +20,7 @@ def clean_path(path: str) -> str:
 
 
 def check_inside(path: str) -> str:
-    """The path, if it stays below where it begins, on every system; raises ValueError."""
+    """The path, if it stays below its base on every system; raises ValueError."""
     if path.startswith(("/", "\\")) or _DRIVE.match(path):
         raise ValueError(f'expected a path relative to the workspace, found "{path}"')
     if ".." in _SEPARATOR.split(path):
@@ -37,7 +37,7 @@ def check_below(path: str) -> str:
 
 
 def check_location(path: str) -> str:
-    """The path, unless it is for certain where the system shows itself; raises ValueError. It may contain templates."""
+    """The path, unless it is certainly in a system directory; raises ValueError. It may contain templates."""
     known, template, _ = path.partition("{{")
     if template:
         known = known.rpartition("/")[0]
@@ -48,5 +48,5 @@ def check_location(path: str) -> str:
 
 
 def is_directory(path: str) -> bool:
-    """Whether a declared output is a directory for certain: it ends with a slash, or is a glob."""
+    """Whether a declared output is certainly a directory: it ends with a slash, or is a glob."""
     return path.endswith("/") or any(mark in path for mark in "*?[")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-# Longer than anything that means it, short enough to stay exact to the microsecond in a float.
+# Longer than any real duration, short enough to stay exact to the microsecond in a float.
 MAX_DURATION = 100 * 365.25 * 86400
 
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
@@ -19,7 +19,7 @@ _LONGEST_TEXT = 64
 
 
 def parse_duration(value: str | int | float) -> float:
-    """Seconds. Raises ValueError that says what was found and what to write."""
+    """Seconds. Raises ValueError with the found text and the expected form."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError(f"expected a duration, found {type(value).__name__}: {_DURATION_FORMS}")
     seconds = _duration_text(value) if isinstance(value, str) else _duration_number(value)

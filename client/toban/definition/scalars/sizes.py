@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-# What fits everywhere a size is kept: databases, messages and the kernel have 63 bits for it.
+# Databases, messages and the kernel store a size in 63 bits.
 MAX_SIZE = 2**63 - 1
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -15,7 +15,7 @@ _LONGEST_TEXT = 64
 
 
 def parse_size(value: str | int) -> int:
-    """Bytes. Raises ValueError that says what was found and what to write."""
+    """Bytes. Raises ValueError with the found text and the expected form."""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise ValueError(f"expected a size, found {type(value).__name__}: {_FORMS}")
     size = _size_text(value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Values of parameters and templates: what may pass, and how it looks as text."""
+"""Values of parameters and templates: which are allowed, and their text form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_BITS = 128
 
 
 def describe(value: Any) -> str:
-    """What a value is, for an error text."""
+    """A value's type, for error texts."""
     match value:
         case None:
             return "null"
@@ -25,7 +25,7 @@ def describe(value: Any) -> str:
             return f"the number {value}"
         case str():
             text = value if len(value) <= 40 else value[:40] + "…"
-            # Half a character could not be printed: it is shown as its escape.
+            # A lone surrogate cannot be printed: show its escape.
             return json.dumps(text, ensure_ascii=not _is_whole(text))
         case list() | tuple():
             return "a list"
@@ -36,7 +36,7 @@ def describe(value: Any) -> str:
 
 
 def checked_text(value: str) -> str:
-    """The text, if a process could be given it; raises ValueError."""
+    """The text, if it can be passed to a process; raises ValueError."""
     if "\0" in value:
         raise ValueError("the text contains a NUL character")
     if not _is_whole(value):
@@ -52,7 +52,7 @@ def _is_whole(text: str) -> bool:
 
 
 def checked_value(value: Any, depth: int = _MAX_DEPTH) -> Any:
-    """Plain data that templates can work with, tuples as lists; raises ValueError otherwise."""
+    """Plain data that templates can use, with tuples as lists; raises ValueError otherwise."""
     match value:
         case None | bool() | float():
             return value
@@ -75,7 +75,7 @@ def checked_value(value: Any, depth: int = _MAX_DEPTH) -> Any:
 
 
 def to_text(value: Any) -> str:
-    """How a value looks inside a text, an argument or the environment; raises ValueError."""
+    """The form of a value inside a text, an argument or the environment; raises ValueError."""
     match value:
         case str():
             return value
@@ -92,7 +92,7 @@ def to_text(value: Any) -> str:
 
 
 def to_json(value: Any) -> str:
-    """Compact JSON; raises ValueError for what JSON has no form for."""
+    """Compact JSON; raises ValueError for values without a JSON form."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:

@@ -1,6 +1,6 @@
-"""The shape of a definition as pydantic models: what editors complete and what `shape` checks by.
+"""The shape of a definition as pydantic models, for the editors' JSON Schema and for `field_check`.
 
-Only the shape: what depends on other fields (references, kinds of steps, cycles) is checked elsewhere.
+Only the shape: rules that depend on other fields (references, kinds of steps, cycles) are checked elsewhere.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class OutputInput(DefinitionPart):
 
 
 class ActionInput(DefinitionPart):
-    """What runs, for steps, jobs and completion checks alike."""
+    """Fields of steps, jobs and completion checks that say what to run."""
 
     run: Text | None = Field(None, description="Short for job_type: shell and target.")
     job_type: Annotated[JobType, Lax] | None = Field(
@@ -228,7 +228,7 @@ class CheckInput(ActionInput):
 
 
 class WorkInput(ActionInput):
-    """What steps and jobs have in common."""
+    """Fields that steps and jobs share."""
 
     description: str = Field("", description="Shown to people.")
     python: Fixed | None = Field(None, description="Interpreter of a python step; default: the daemon's own.")

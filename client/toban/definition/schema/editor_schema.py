@@ -56,20 +56,20 @@ def json_schema() -> dict[str, Any]:
 
 
 def _add_aliases(properties: dict[str, Any], aliases: Mapping[str, str]) -> None:
-    """Older names are accepted, and so editors must not complain about them."""
+    """Adds the old field names, which are accepted, so that editors do not complain about them."""
     for alias, name in aliases.items():
         if name in properties:
             properties[alias] = {
                 **properties[name],
                 "description": f"Older name of {name}.",
                 "deprecated": True,
-                # What editors show, and why they do not offer it.
+                # Shown by editors as the reason why the field is not offered.
                 "deprecationMessage": f"older name of {name}",
             }
 
 
 def _without_null(schema: Any) -> Any:
-    """Optional fields may be left out, but not be null."""
+    """Optional fields may be omitted, but not null."""
     if isinstance(schema, list):
         return [_without_null(item) for item in schema]
     if not isinstance(schema, dict):

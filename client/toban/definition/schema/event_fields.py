@@ -1,4 +1,4 @@
-"""The types of the fields that say what starts a workflow besides time: types of events, watched paths."""
+"""Field types of event triggers: event types and watched paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PATTERN_MARKS = "*?["
 
 
 def check_watched_path(value: str) -> str:
-    """A path whose changes are events; raises ValueError with what is wrong with it."""
+    """A path whose changes are events; raises ValueError with its problem."""
     if not value.strip():
         raise ValueError("expected a path, found an empty string")
     if "{{" in value:

@@ -1,4 +1,4 @@
-"""Checks one mapping of a definition field by field, so that one wrong field hides no other."""
+"""Checks one mapping of a definition field by field, so that one invalid field hides no other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FieldOrigin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FieldAt:
-    """One field as written: its key, its value, and its path for people."""
+    """One field as written: its key, its value, and its path for messages."""
 
     key: Node
     value: Node
@@ -80,7 +80,7 @@ def read_fields(
 def check_fields(
     model: type[DefinitionPart], fields: Mapping[str, FieldAt], report: Reporter, *, skip: frozenset[str]
 ) -> dict[str, Any]:
-    """The values of the fields that have the right shape; reports the others."""
+    """The values of the valid fields; reports the others."""
     return {
         name: value
         for name, field in fields.items()
@@ -89,9 +89,9 @@ def check_fields(
 
 
 def check_field(model: type[DefinitionPart], name: str, field: FieldAt, report: Reporter) -> Any:
-    """The value of one field, or None after reporting what is wrong with it.
+    """The value of one field, or None after reporting its problem.
 
-    A mapping loses its wrong entries only.
+    Only invalid entries are removed from a mapping.
     """
     if field.value.wrong:
         return None
@@ -116,7 +116,7 @@ def check_field(model: type[DefinitionPart], name: str, field: FieldAt, report: 
 
 
 def _check_nested(model: type[DefinitionPart], field: FieldAt, report: Reporter) -> dict[str, Any] | None:
-    """The right fields of a mapping that has fields of its own and must have one of them."""
+    """The valid fields of a mapping that has a model and needs at least one field."""
     node, known = field.value, model.model_fields
     if node.kind != "map":
         message = f"expected a mapping with {', '.join(known)}, found {describe(node.plain())}"
@@ -130,7 +130,7 @@ def _check_nested(model: type[DefinitionPart], field: FieldAt, report: Reporter)
 
 
 def _check_entries(model: type[DefinitionPart], field: FieldAt, report: Reporter) -> list[Any] | None:
-    """The entries of a list of mappings, each with its right fields; an entry that is none is empty."""
+    """The entries of a list of mappings, each with its valid fields; an entry that is no mapping is empty."""
     node = field.value
     if node.kind != "seq":
         report.at(node, field.path, f"expected a list of mappings, found {describe(node.plain())}")
@@ -161,7 +161,7 @@ def written_names(model: type[DefinitionPart]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Nested:
-    """What a field holds that has fields of its own: one mapping, or a list of them."""
+    """The model of a field whose value is a mapping, or a list of mappings."""
 
     model: type[DefinitionPart]
     many: bool
@@ -188,7 +188,7 @@ def _data(name: str, node: Node) -> Any:
 
 
 def _as_written(node: Node) -> Any:
-    """`1.10` and `true` as the author wrote them, not as what they were read as."""
+    """`1.10` and `true` as the author wrote them, not as parsed values."""
     return node.text if node.kind == "scalar" and node.value is not None else node.plain()
 
 
@@ -218,7 +218,7 @@ def _report(name: str, field: FieldAt, problem: Any, report: Reporter) -> None:
 
 
 def message_of(name: str, problem: Any) -> str:
-    """What was found and what was expected, for one error of pydantic."""
+    """The found and the expected value, for one error of pydantic."""
     kind, value, context = problem["type"], problem["input"], problem.get("ctx", {})
     found = describe(value)
     if kind == "value_error":

@@ -1,4 +1,4 @@
-"""The types of fields: how each value looks, what is said when it does not, and its JSON Schema."""
+"""Types of fields: the form of each value, its error text, and its JSON Schema."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _USER_ID_PATTERN = r"0|[1-9][0-9]{0,9}"
 _USER = re.compile(_USER_PATTERN)
 _USER_ID = re.compile(_USER_ID_PATTERN)
 _MAX_USER_ID = 2**32 - 2
-# Less memory holds no program; with 100 ms per period the kernel refuses less than 0.01 cores.
+# No program runs in less memory; with 100 ms per period the kernel refuses less than 0.01 cores.
 _LEAST_MEMORY = 1 << 20
 _LEAST_CPU, _MOST_CPU = 0.01, 10_000
-MOST_PIDS = 1 << 22  # what Linux can count
+MOST_PIDS = 1 << 22  # the maximum of Linux
 MOST_RETRIES = 1000
 MOST_ITERATIONS = 10_000
 _ITERATION = re.compile(r"iteration-[0-9]+", re.IGNORECASE)
@@ -104,7 +104,7 @@ def _check_artifact_name(value: str) -> str:
 
 
 def _check_output_path(value: str) -> str:
-    """Templates are looked at when their values are known; until then any word stands for them."""
+    """Checks the path with a plain word for each template; values are checked when they are known."""
     known = "".join(p if isinstance(p, str) else "x" for p in parse_template(value).parts)
     check_below(known)
     return clean_path(value)
@@ -225,7 +225,7 @@ Cores = Annotated[
 ]
 User = Annotated[str, AfterValidator(_check_user), WithJsonSchema(_USER_SCHEMA)]
 Text = Annotated[str, AfterValidator(_not_blank)]
-# A number or a boolean in the file stands for its text, as the author wrote it.
+# A number or a boolean in the file means its text, as the author wrote it.
 ScalarText = Annotated[str, WithJsonSchema(_SCALARS)]
 Env = dict[Annotated[str, AfterValidator(_check_env_name)], ScalarText]
 Count = Annotated[int, Field(ge=1)]
@@ -267,7 +267,7 @@ Condition = Annotated[
     AfterValidator(_not_blank),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "boolean"}]}),
 ]
-# Enumerations arrive as their text, which the strict mode would refuse.
+# Enumerations arrive as text, which strict mode would refuse.
 Lax = Field(strict=False)
 ErrorClasses = dict[Annotated[str, AfterValidator(_check_code)], Annotated[ErrorClass, Lax]]
 Policy = Annotated[

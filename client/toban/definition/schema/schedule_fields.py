@@ -1,4 +1,4 @@
-"""The types of the fields of schedules: crontab expressions, times, time zones, windows."""
+"""Field types of schedules: crontab expressions, times, time zones, windows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOMENT_FORM = "write a time with its offset from UTC, such as 2026-12-01T09:00:
 
 
 def parse_moment(value: Any) -> datetime:
-    """A time of ISO 8601 with its offset; raises ValueError that says what was found and what to write."""
+    """A time of ISO 8601 with its offset; raises ValueError with the found text and the expected form."""
     if not isinstance(value, str) or not _MOMENT.fullmatch(value):
         if isinstance(value, str) and _LOCAL.fullmatch(value):
             raise ValueError(f'"{value}" has no offset from UTC: add it, as in {value}+09:00, or Z for UTC')
@@ -102,7 +102,7 @@ Window = Annotated[
     AfterValidator(_window),
     WithJsonSchema({"type": "string", "examples": ["0 2 * * sun/2h"]}),
 ]
-# Whether they can be read depends on the time zone, and is looked at later.
+# Whether they are understood depends on the time zone, and is checked later.
 Words = Annotated[
     Text,
     WithJsonSchema({"type": "string", "examples": ["every weekday at 15:00", "毎週月曜9時"]}),

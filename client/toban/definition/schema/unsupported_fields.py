@@ -1,7 +1,7 @@
-"""What the format knows beyond what is built: one place to shorten as work goes on.
+"""Parts of the format that are not implemented yet, and aliases.
 
-Fields and values listed here belong to the format but are refused with "not supported yet"; aliases are
-the names of earlier documents that are still accepted.
+Fields and values listed here belong to the format but are refused with "not supported yet"; aliases are the names of
+earlier documents that are still accepted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNSUPPORTED_STEP_FIELDS = frozenset({"capabilities", "instructions", "max_comman
 
 UNSUPPORTED_JOB_FIELDS = UNSUPPORTED_STEP_FIELDS
 
-# Of those, the ones that say what runs: with one of them a step needs no job_type.
+# Those that say what to run: a step with one of them needs no job_type.
 UNSUPPORTED_KIND_FIELDS = frozenset({"worker"})
 
 UNSUPPORTED_VALUES: Mapping[str, frozenset[str]] = {"job_type": frozenset({"worker"})}

@@ -1,1 +1,1 @@
-"""Scripts and command lines with templates, per shell, and rendering a step to what is started."""
+"""Scripts and command lines with templates, per shell, and the rendering of a step for its launch."""

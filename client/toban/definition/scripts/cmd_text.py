@@ -1,8 +1,8 @@
 """Command lines of cmd.exe with templates.
 
-cmd replaces `%NAME%` before it parses the line, so a reference alone does not keep data apart from
-code. Values that contain anything cmd could act on are therefore refused, and so are places where even
-a harmless word could change what runs.
+cmd replaces `%NAME%` before it parses the line, so a reference alone does not separate data from code. Values with
+characters that are special to cmd are therefore refused, and so are positions where even a harmless word could change
+the command.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from toban.definition.expressions.templates import Expression, Fault, scan_expression
 from toban.definition.scripts.script import Form, Script, ScriptReader, UnreadableError, remembered
 
-# What cmd reads of a line, after its variables are replaced.
+# The part of a line that cmd reads, after its variables are replaced.
 MAX_LINE = 8191
 
 _CODE = re.compile(r'[%!"^&|<>]')
@@ -21,7 +21,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PARENTHESIS = re.compile(r"[()]")
 _REFERENCE = re.compile(r"%(TOBAN_V[0-9]+)%")
 _CONDITIONAL = re.compile(r"(?:if|for)(?![\w.\\:$#-])", re.IGNORECASE)
-# Arguments that mean the same with and without quotes.
+# Arguments with the same meaning with and without quotes.
 _PLAIN_ARGUMENT = re.compile(r"[\w./:\\@+-]+")
 
 _ONE_LINE = "cmd reads one line only: join commands with & or &&, or call a script file"
@@ -32,7 +32,7 @@ _BEFORE_REDIRECTION = "right before a redirection, which would take a digit from
 
 @remembered
 def read_cmd(text: str) -> Script:
-    """Cut a command line of cmd at its templates."""
+    """Splits a command line of cmd at its templates."""
     reader = _Reader(text)
     script = reader.script(reader.line)
     if len(text) > MAX_LINE:
@@ -42,7 +42,7 @@ def read_cmd(text: str) -> Script:
 
 
 class _Reader(ScriptReader):
-    """One pass over a line: quotes, carets, and where commands begin."""
+    """One pass over a line: quotes, carets, and the starts of commands."""
 
     def line(self) -> None:
         quoted = False
@@ -98,18 +98,18 @@ class _Reader(ScriptReader):
 
 
 def reference(form: Form, name: str, value: str) -> str:
-    """How the line refers to the variable `name`; raises ValueError if cmd could act on its value."""
+    """The line's reference to the variable `name`; raises ValueError if cmd could interpret its value."""
     check_text(value)
     if form is Form.OPEN and (found := _PARENTHESIS.search(value)):
         raise ValueError(
             f"the value contains {found[0]}, which may close a block of cmd: put the template in double quotes"
         )
-    # cmd leaves the reference to a variable without a value as it stands.
+    # cmd does not replace the reference to a variable without a value.
     return f"%{name}%" if value else ""
 
 
 def check_text(value: str) -> None:
-    """Raises ValueError for a value that cmd could act on, quoted or not."""
+    """Raises ValueError for a value that cmd could interpret, quoted or not."""
     if found := _CODE.search(value):
         what = found[0]
     elif found := _CONTROL.search(value):
@@ -122,17 +122,17 @@ def check_text(value: str) -> None:
 
 
 def quote_argument(value: str) -> str:
-    """A value as one argument of the line; raises ValueError if cmd could act on it."""
+    """A value as one argument of the line; raises ValueError if cmd could interpret it."""
     check_text(value)
     if _PLAIN_ARGUMENT.fullmatch(value):
         return value
-    # Programs take backslashes before a quote as its escape, unless there are twice as many.
+    # Programs treat backslashes before a quote as escapes, unless they are doubled.
     doubled = value[len(value.rstrip("\\")) :]
     return f'"{value}{doubled}"'
 
 
 def check_line(line: str, env: Mapping[str, str]) -> None:
-    """Raises ValueError if cmd would not read all of the line, once its variables are replaced."""
+    """Raises ValueError if cmd would not read the whole line, once its variables are replaced."""
     if "\n" in line or "\r" in line:
         raise ValueError(_ONE_LINE)
     size = len(_REFERENCE.sub(lambda found: env.get(found[1], found[0]), line).encode("utf-16-le"))

@@ -1,4 +1,4 @@
-"""What a step runs, as one line for people."""
+"""The command of a step as one line for people."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def command_line(step: Step) -> str:
 def preview(workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = False) -> str:
     """The step with every template filled in whose value is known before the run.
 
-    What depends on other steps, on items or on iterations stays as it is written, and so does what the scope has no
-    value for, such as the id of a run that does not exist yet. Raises RenderError for a template that has a value and
+    Templates that depend on other steps, items or iterations stay as written, and so do those without a value in the
+    scope, such as the id of a run that does not exist yet. Raises RenderError for a template that has a value and
     fails, and CostlyError with `cheap_only`.
     """
     return _Preview(workflow, step, scope, cheap_only=cheap_only).line()
@@ -57,7 +57,7 @@ def _one_line(step: Step, target: str, args: list[str], call: str) -> str:
 
 
 class _Preview:
-    """Fills in what is known."""
+    """Fills in known values."""
 
     def __init__(self, workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool) -> None:
         self._workflow = workflow
@@ -133,13 +133,13 @@ class _Preview:
         )
 
     def _known(self, expression: Expression) -> bool:
-        """Whether everything that it refers to has a value now."""
+        """Whether all of its references have a value now."""
         for ref in expression.refs:
             if ref.root not in _BEFORE_THE_RUN:
                 return False
             if ref.root == "run" and ref.names[0] not in self._scope.run:
                 return False
-            # Values of the workflow's env may be made of others.
+            # Values of the workflow's env may use other values.
             if ref.root == "env" and not all(map(self._known, parse_template(self._env(ref.names[0])).expressions)):
                 return False
         return True

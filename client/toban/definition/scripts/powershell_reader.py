@@ -1,9 +1,9 @@
-"""Reads a script the way PowerShell does, to know where its templates stand.
+"""Parses a PowerShell script to find the context of its templates.
 
-A template becomes a reference to an environment variable, which PowerShell expands in double quotes and
-outside of quotes, and never parses again. Misreading a script can therefore not turn data into code; the
-reader finds the places where nothing would be expanded, or where PowerShell would see two words. A
-template in a comment is part of the comment.
+A template becomes a reference to an environment variable, which PowerShell expands in double quotes and outside of
+quotes, and never parses again. Misreading a script can therefore not turn data into code; the reader finds the
+positions where nothing would be expanded, or where PowerShell would see two words. A template in a comment is part of
+the comment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from toban.definition.scripts.script import (
     remembered,
 )
 
-# PowerShell takes typographic quotes for quotes.
+# PowerShell treats typographic quotes as quotes.
 _SINGLE = "'\u2018\u2019\u201a\u201b"
 _DOUBLE = '"\u201c\u201d\u201e'
 _OPENS_WORD = frozenset(" \t\r\n(,;{|&")
@@ -37,7 +37,7 @@ _IN_VERBATIM = "after --%, where nothing is expanded: remove --%"
 
 @remembered
 def read_powershell(text: str) -> Script:
-    """Cut a PowerShell script at its templates."""
+    """Splits a PowerShell script at its templates."""
     reader = _Reader(text)
     script = reader.script(lambda: reader.code(closed=False))
     try:
@@ -51,7 +51,7 @@ class _Reader(ScriptReader):
     """One pass over a PowerShell script."""
 
     def code(self, *, closed: bool) -> None:
-        """Commands, up to the parenthesis that closes them."""
+        """Commands, up to their closing parenthesis."""
         self.deeper()
         open_parentheses = 0
         while self.at < len(self.text):
@@ -86,7 +86,7 @@ class _Reader(ScriptReader):
         self.depth -= 1
 
     def word(self) -> None:
-        """A template outside of quotes, which must be a word by itself."""
+        """A template outside of quotes, which must be a separate word."""
         ahead = scan_expression(self.text, self.at)
         why = ""
         if isinstance(ahead, Expression):
@@ -144,7 +144,7 @@ class _Reader(ScriptReader):
         self.at += 1
 
     def expandable(self) -> None:
-        """One thing of what counts in double quotes."""
+        """One token inside double quotes."""
         if self.looking_at("{{"):
             self.template(Form.BARE, "")
         elif self.looking_at("`"):
@@ -158,7 +158,7 @@ class _Reader(ScriptReader):
             self.at += 1
 
     def here_string(self, opening: re.Match[str]) -> None:
-        """`@" … "@` or `@' … '@`, which end at the beginning of a line only."""
+        """`@" … "@` or `@' … '@`, which end only at the start of a line."""
         single = opening["quote"] in _SINGLE
         quotes = _SINGLE if single else _DOUBLE
         self.at = opening.end()
@@ -175,7 +175,7 @@ class _Reader(ScriptReader):
                 self.at += 1
 
     def verbatim(self) -> None:
-        """`--%`, which takes the rest of the line as it is."""
+        """`--%`, which passes the rest of the line unchanged."""
         while self.at < len(self.text) and self.text[self.at] not in "\n|":
             if self.looking_at("{{"):
                 self.template(Form.QUOTED, _IN_VERBATIM)

@@ -1,8 +1,7 @@
-"""Scripts with templates: what a script looks like once its templates are found.
+"""Scripts with templates, split into text and slots.
 
-Data never becomes code: a template is replaced by a reference to an environment variable. What the
-reference must look like depends on the language and on where in the script it stands; the readers of
-the languages find that out.
+Data never becomes code: a template is replaced by a reference to an environment variable. The form of the reference
+depends on the language and on its position in the script; the reader of each language determines it.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ LONGEST_ADVICE = 100
 
 
 class Form(Enum):
-    """How a value appears in the script."""
+    """The form of a value in the script."""
 
-    QUOTED = auto()  # a word of its own, whatever it contains
-    BARE = auto()  # where quotes would be text, or stand already
-    OPEN = auto()  # outside of all quotes, in a language that could not take them away again
+    QUOTED = auto()  # a separate word, with any contents
+    BARE = auto()  # where quotes would be text, or exist already
+    OPEN = auto()  # outside of all quotes, in a language that could not remove them again
     NUMBER = auto()  # in arithmetic, integers only
     RAW = auto()  # the text itself
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place in the script that an expression fills."""
+    """A position in the script for the value of an expression."""
 
     expression: Expression
     form: Form
@@ -43,10 +42,9 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script cut into text and slots.
+    """A script split into text and slots.
 
-    Faulty places have no slot; their expressions are in `misplaced`, so that what they refer to can
-    still be checked.
+    Invalid positions have no slot; their expressions are in `misplaced`, so that their references can still be checked.
     """
 
     parts: tuple[str | Slot, ...]
@@ -64,7 +62,7 @@ def assemble(script: Script, fill: Callable[[Slot], str]) -> str:
 
 
 def remembered(read: Callable[[str], Script]) -> Callable[[str], Script]:
-    """`read` with a memory, because the same step is rendered again and again."""
+    """`read` with a cache, because the same step is rendered many times."""
     remember = lru_cache(maxsize=1024)(read)
 
     def look(text: str) -> Script:
@@ -74,7 +72,7 @@ def remembered(read: Callable[[str], Script]) -> Callable[[str], Script]:
 
 
 class UnreadableError(Exception):
-    """The rest of the script cannot be understood."""
+    """The rest of the script cannot be parsed."""
 
     def __init__(self, message: str, offset: int) -> None:
         self.fault = Fault(message, offset)
@@ -82,7 +80,7 @@ class UnreadableError(Exception):
 
 
 class ScriptReader:
-    """One pass over a script, whatever its language. `why` is why no template may stand here."""
+    """One pass over a script of any language. `why` is the reason why no template is allowed here."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -94,7 +92,7 @@ class ScriptReader:
         self.depth = 0
 
     def script(self, read: Callable[[], None]) -> Script:
-        """What was found after `read` went over the text."""
+        """The result after `read` has parsed the text."""
         try:
             read()
         except UnreadableError as stop:
@@ -112,7 +110,7 @@ class ScriptReader:
             raise UnreadableError("the script is nested too deeply: use a script file", self.at)
 
     def template(self, form: Form, why: str) -> None:
-        """Take the template that stands here."""
+        """Takes the template at the current position."""
         expression = self.expression()
         self.faults.extend(expression.faults)
         if expression.raw:
@@ -124,7 +122,7 @@ class ScriptReader:
             self.fill(expression, form)
 
     def quoted_template(self, inside: list[Expression]) -> None:
-        """Take a template in the author's quotes; reported when the closing quote is found."""
+        """Takes a template in the author's quotes; reported at the closing quote."""
         expression = self.expression()
         if expression.raw:
             self.faults.extend(expression.faults)
@@ -146,7 +144,7 @@ class ScriptReader:
 
 
 def literal_braces(literal: str, inside: list[Expression]) -> str:
-    """What to write if the braces in quotes were not meant as templates; empty if they were."""
+    """A hint for braces in quotes that were not meant as templates; empty if they were."""
     if not inside or any(expression.refs for expression in inside):
         return ""
     if len(literal) <= LONGEST_ADVICE and not set(literal) & set('"\\\n'):

@@ -1,4 +1,4 @@
-"""The languages of scripts: how each is read, and how it refers to a value."""
+"""The script languages: the reader of each, and its references to values."""
 
 from __future__ import annotations
 

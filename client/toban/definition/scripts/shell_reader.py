@@ -1,8 +1,8 @@
-"""Reads a script the way a POSIX shell does, to know where its templates stand.
+"""Parses a POSIX shell script to find the context of its templates.
 
-Quotes, comments, here-documents, command substitution and arithmetic decide what may replace a
-template. Where no form is right, or where shells disagree, the template is a fault that says what to
-write instead. A template in a comment is part of the comment.
+Quotes, comments, here-documents, command substitution and arithmetic determine the replacement of a template. Where no
+form is right, or where shells disagree, the template is a fault that says what to write instead. A template in a
+comment is part of the comment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SPECIAL_PARAMETERS = frozenset("#?@*!-$0123456789")
 
 
 def read_script(text: str) -> Script:
-    """Cut a shell script at its templates."""
+    """Splits a shell script at its templates."""
     if "{{" not in text:
         return Script((text,), (), ())
     return _read(text)
@@ -81,7 +81,7 @@ class _Reader(ScriptReader):
         self.faults += texts.quoted_by_hand(self.text, start, self.at, inside)
 
     def expansion_or_character(self, why: str) -> None:
-        """What counts inside double quotes, here-documents and arithmetic."""
+        """One expansion or character inside double quotes, here-documents or arithmetic."""
         if self.looking_at("$"):
             self.dollar(why, quoted=True)
         elif self.looking_at("`"):
@@ -90,7 +90,7 @@ class _Reader(ScriptReader):
             self.at += 1
 
     def opaque(self, closer: str, why: str) -> None:
-        """Text whose inside does not matter, as no template may stand in it."""
+        """Text whose contents do not matter, since no template is allowed in it."""
         self.at += 1
         while self.at < len(self.text) and not self.looking_at(closer):
             if self.looking_at("{{"):
@@ -100,7 +100,7 @@ class _Reader(ScriptReader):
         self.at += 1
 
     def dollar(self, why: str, *, quoted: bool) -> None:
-        """Whatever starts with a dollar sign."""
+        """Any expansion that starts with a dollar sign."""
         self.deeper()
         after = self.text[self.at + 1 : self.at + 2]
         if self.looking_at("{{", 1):
@@ -170,7 +170,7 @@ class _Reader(ScriptReader):
         raise UnreadableError(message, start)
 
     def here_document_operator(self) -> _HereDocument:
-        """`<<WORD`, with the position left after the word."""
+        """`<<WORD`; leaves the position after the word."""
         self.at += 2
         strip_tabs = self.looking_at("-")
         self.at += strip_tabs
@@ -226,7 +226,7 @@ class _Reader(ScriptReader):
 
 
 class _Commands:
-    """The words and operators of one list of commands, up to what closes it."""
+    """The words and operators of one list of commands, up to its end."""
 
     def __init__(
         self,
@@ -329,7 +329,7 @@ class _Commands:
             reader.at += 1
 
     def reserved_word(self) -> bool:
-        """Take a reserved word, if one stands here and counts."""
+        """Takes a reserved word, if there is one here and it counts."""
         reader = self.reader
         if self.awaiting_in and (found := _IN.match(reader.text, reader.at)):
             reader.at = found.end()

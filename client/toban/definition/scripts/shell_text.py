@@ -1,7 +1,6 @@
-"""What takes the place of a template in a shell script, and what is said where none may stand.
+"""Replacements for templates in a shell script, and the faults where none is allowed.
 
-The shell does not parse what comes out of an expansion, so a reference to a variable is enough to keep
-data apart from code.
+The shell does not parse the result of an expansion, so a reference to a variable is enough to separate data from code.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ IN_DELIMITER = "in the delimiter of a here-document: use a fixed word"
 
 
 def reference(form: Form, name: str, _value: str) -> str:
-    """How the script refers to the variable `name`, whatever it holds."""
+    """The script's reference to the variable `name`, safe for any value."""
     match form:
         case Form.QUOTED:
             return f'"${{{name}}}"'
@@ -29,9 +28,9 @@ def reference(form: Form, name: str, _value: str) -> str:
 
 
 def quoted_by_hand(text: str, start: int, end: int, inside: list[Expression]) -> list[Fault]:
-    """Faults for templates in the author's own quotes, with what to write instead.
+    """Faults for templates in the author's own quotes, with the text to write instead.
 
-    The quotes stand at `start` and `end - 1` of the script.
+    The quotes are at `start` and `end - 1` of the script.
     """
     quote = text[start]
     name = "single" if quote == "'" else "double"
@@ -61,7 +60,7 @@ def _unquoted(text: str, start: int, end: int, inside: list[Expression]) -> str:
 
 
 def quoted_delimiter(delimiter: str) -> str:
-    """Why a template may not stand in a here-document with a quoted delimiter."""
+    """The fault for a template in a here-document with a quoted delimiter."""
     return (
         f"in a here-document whose delimiter {delimiter} is quoted, so nothing in it is expanded: "
         f'remove the quotes around {delimiter}, or write {{{{ raw("{{{{") }}}} for literal braces'

@@ -1,4 +1,4 @@
-"""From a step and the values of a run to what is started."""
+"""Renders a step with the values of a run for its launch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from toban.definition.scripts import cmd_text, powershell_text
 from toban.definition.scripts.script import Form, Slot, assemble
 from toban.definition.scripts.script_languages import LANGUAGES
 
-# What Linux accepts for one string, its final NUL included.
+# The maximum of Linux for one string, its final NUL included.
 MAX_STRING_BYTES = 128 * 1024 - 1
 MAX_TOTAL_BYTES = 1024 * 1024
-# The arguments of a python step travel as one string with a name before it.
+# The arguments of a python step are passed as one string with a name before it.
 MAX_CALL_BYTES = MAX_STRING_BYTES - 64
 MAX_STDIN_BYTES = 1024 * 1024
 
@@ -29,10 +29,10 @@ MAX_STDIN_BYTES = 1024 * 1024
 class Rendered:
     """A step ready to be started.
 
-    A python step has no argv; its `call` says what to call with which arguments, as JSON can hold it. That of a
-    workflow step has the name of the child and, as `kwargs`, its parameters. The last word of a cmd step is a line that
-    cmd must get as it stands; the first of a powershell step is the name of the program on Windows. `outputs` are
-    those of the step, with paths that stay in the workspace as far as a path can tell.
+    A python step has no argv; its `call` has the function and its arguments, as JSON data. The `call` of a workflow
+    step has the name of the child and, as `kwargs`, its parameters. The last word of a cmd step is a line that cmd must
+    get unchanged; the first of a powershell step is the name of the program on Windows. `outputs` are those of the
+    step; their paths do not lead out of the workspace, except through links.
     """
 
     argv: tuple[str, ...]
@@ -46,7 +46,7 @@ class Rendered:
 def references(step: Step) -> dict[str, frozenset[str]]:
     """Which fields of which steps `render` needs for a step, such as {"fetch": {"stdout"}}.
 
-    What its completion check needs is to be asked for by itself.
+    Without those of its completion check: call this for the check too.
     """
     return _of_steps(_expressions(step))
 
@@ -110,7 +110,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def render(workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = False) -> Rendered:
-    """What to start for a step; raises RenderError, which no retry can cure, and CostlyError with `cheap_only`."""
+    """The process or call of a step; raises RenderError, which no retry can fix, and CostlyError with `cheap_only`."""
     evaluator = Evaluator(workflow, scope, cheap_only=cheap_only)
     of_step = f"of step {step.id}"
     if step.job_type is JobType.WORKFLOW:
@@ -142,7 +142,7 @@ def _child(step: Step, evaluator: Evaluator) -> Rendered:
 
 
 def _command(step: Step, evaluator: Evaluator, env: dict[str, str]) -> tuple[tuple[str, ...], dict[str, Any] | None]:
-    """The words of a process, or what a python step calls; variables of scripts are added to `env`."""
+    """The words of a process, or the call of a python step; adds variables of scripts to `env`."""
     of_step = f"of step {step.id}"
     argv: tuple[str, ...] = ()
     call: dict[str, Any] | None = None
@@ -197,7 +197,7 @@ def _output(step: Step, output: Output, evaluator: Evaluator) -> Output:
 
 
 def _script(step: Step, evaluator: Evaluator, env: dict[str, str]) -> str:
-    """The script with references to variables, which are added to `env`."""
+    """The script with references to variables, which it adds to `env`."""
     language = LANGUAGES[step.job_type]
     script = language.read(step.target)
     where = f"{'run' if step.job_type is JobType.SHELL else 'target'} of step {step.id}"
@@ -214,7 +214,7 @@ def _script(step: Step, evaluator: Evaluator, env: dict[str, str]) -> str:
             names[source] = f"TOBAN_V{len(names) + 1}"
             env[names[source]] = evaluator.expression_text(expression, where)
         if slot.form is Form.NUMBER:
-            # Shells evaluate what stands in arithmetic, so nothing but an integer may get there.
+            # Shells evaluate the contents of arithmetic, so only integers are allowed there.
             number = evaluator.expression(expression, where)
             if isinstance(number, bool) or not isinstance(number, int):
                 raise RenderError(f"cannot render {where}: only integers are allowed inside $(( ))")
@@ -293,7 +293,7 @@ def _check_sizes(
 
 
 def _check_call(step: Step, call: dict[str, Any], limit: int) -> int:
-    """The call travels as one string, however its JSON is written: measure the longest form."""
+    """The call is passed as one string, however its JSON is written: measure the longest form."""
     try:
         size = len(json.dumps(call, allow_nan=False))
     except ValueError:

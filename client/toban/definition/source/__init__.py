@@ -1,1 +1,1 @@
-"""Text to nodes: YAML with positions, and the problems found in it. The meaning of fields is not known here."""
+"""Text to nodes: YAML with positions, and its problems. Does not know the meaning of fields."""

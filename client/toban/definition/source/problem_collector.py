@@ -28,7 +28,7 @@ class Reports(Protocol):
 
 
 class Reporter:
-    """Turns nodes into positions and keeps each problem once, up to a bound."""
+    """Turns nodes into positions and keeps each problem once, up to a limit."""
 
     def __init__(self, source: str, file: str) -> None:
         self._source = source
@@ -56,7 +56,7 @@ class Reporter:
     def inside(self, node: Node, offset: int, path: str, message: str, *, warning: bool = False) -> None:
         """A problem at one character of a scalar."""
         if len(self._problems) >= MAX_PROBLEMS:
-            line, column = node.line, node.column  # it is only counted
+            line, column = node.line, node.column  # only counted
         else:
             index = self._positions(node).of(offset)
             line = bisect_right(self._line_starts, index) - 1
@@ -86,7 +86,7 @@ class Reporter:
 
 
 def check_about(node: Node, path: str, values: Mapping[str, Any], report: Reports) -> None:
-    """What lists tell of a definition must be small."""
+    """Checks the size of the title, description and labels, which lists include."""
     try:
         limits.check_about(values)
     except limits.SizeError as error:

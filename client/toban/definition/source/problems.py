@@ -1,4 +1,4 @@
-"""What `parse` answers: the documents of a file and everything that is wrong with them."""
+"""The result of `parse`: the documents of a file and their problems."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong, and where; line and column count from 1."""
+    """One problem and its position; line and column count from 1."""
 
     message: str
     path: str
@@ -32,9 +32,9 @@ class Problem:
 class Document:
     """One workflow of a file, or one of its jobs.
 
-    `source` holds it and nothing else; its first line stands on `line` of the file. `name` is '' where none can be
-    read. `uses` are the jobs that its steps name. `workflow` is None when it has errors, or uses a job that was not
-    given; a job is a workflow of one step.
+    `source` has only this definition; its first line is `line` of the file. `name` is '' if it cannot be read. `uses`
+    are the jobs that its steps use. `workflow` is None if it has errors, or uses a job that was not given; a job is a
+    workflow of one step.
     """
 
     source: str

@@ -1,7 +1,7 @@
-"""Where a character of a scalar's value stands in the file.
+"""Maps characters of a scalar's value to positions in the file.
 
-Folding, indentation and quoting change white space and escapes only, so the n-th visible character of
-the value is the n-th visible character of what the author wrote. Slow, and used for problems only.
+Folding, indentation and quoting change white space and escapes only, so the n-th visible character of the value is the
+n-th visible character in the source. Slow, and used for problems only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ScalarPositions:
         self._read = [index for index, char in enumerate(node.text) if not char.isspace()]
 
     def of(self, offset: int) -> int:
-        """Where `node.text[offset]` stands; white space counts as the visible character after it."""
+        """The position of `node.text[offset]`; white space counts as the visible character after it."""
         number = bisect_left(self._read, offset)
         if number < len(self._written):
             return self._written[number]

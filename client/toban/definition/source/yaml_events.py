@@ -1,8 +1,8 @@
-"""YAML text to parser events: ruamel's own reader, scanner and parser, put together directly.
+"""Parses YAML text to events with ruamel's own reader, scanner and parser, combined directly.
 
-`YAML().parse()` does the same at twice the cost: it goes through two property look-ups per token and
-asks about simple keys that cannot exist. The subclasses here answer those questions faster and change
-nothing else; a test holds them to the events that ruamel itself gives.
+`YAML().parse()` does the same at twice the cost: it goes through two property look-ups per token and checks for simple
+keys that cannot exist. The subclasses here do that faster and change nothing else; a test compares their events with
+ruamel's own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class YamlSyntaxError(Exception):
 
 
 class _Loader:
-    """What ruamel's parts expect to find their settings on."""
+    """The settings object that ruamel's parts expect."""
 
     comment_handling = None
     processing_version = YAML_VERSION

@@ -1,7 +1,7 @@
-"""Documents of a file as trees of nodes that know where they stand.
+"""Reads the documents of a file as trees of nodes with positions.
 
-Built from parser events, without recursion, with bounds on size, depth and what aliases expand to.
-Scalars follow the core schema of YAML 1.2: `on`, `yes` and `no` are strings.
+Built from parser events, without recursion, with limits on size, depth and the expansion of aliases. Scalars follow the
+core schema of YAML 1.2: `on`, `yes` and `no` are strings.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from toban.definition.source.yaml_events import YamlSyntaxError, events
 MAX_DOCUMENTS = 1000
 MAX_DEPTH = 64
 MAX_EXPANDED_NODES = 500_000
-"""Values of a whole file, counted wherever an alias or a merge repeats them."""
+"""Values of a whole file, counted again for each alias or merge that repeats them."""
 _MAX_INTEGER_DIGITS = 100
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
@@ -41,7 +41,7 @@ _NUMBER_START = frozenset("-+.0123456789")
 
 _CORE = "tag:yaml.org,2002:"
 
-# Shared by all scalars, which have neither; nothing ever adds to them.
+# Shared by all scalars, which have neither items nor entries; never modified.
 _NO_ITEMS: list[Node] = []
 _NO_ENTRIES: dict[str, Entry] = {}
 
@@ -63,10 +63,10 @@ class Node:
     weight: int = 1  # how many nodes it expands to
     height: int = 0  # how many levels it nests
     open: bool = False  # still being read
-    wrong: bool = False  # reported already, so nothing more is said about it
+    wrong: bool = False  # reported already, so it gets no further problems
 
     def plain(self) -> Any:
-        """What it stands for in Python: None, bool, int, float, str, list or dict."""
+        """The Python value: None, bool, int, float, str, list or dict."""
         if self.kind == "scalar":
             return self.value
         if self.kind == "seq":
@@ -84,7 +84,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class SourceProblem:
-    """Something wrong with the YAML itself; positions from 0."""
+    """A problem with the YAML itself; positions from 0."""
 
     message: str
     line: int
@@ -93,7 +93,7 @@ class SourceProblem:
 
 @dataclass(slots=True)
 class SourceDocument:
-    """One document: where its text lies in the file, and its tree (None when it is empty)."""
+    """One document: the range of its text in the file, and its tree (None if it is empty)."""
 
     start: int
     end: int
@@ -103,7 +103,7 @@ class SourceDocument:
 
 
 class _BoundError(Exception):
-    """A bound was passed; the rest of the file is not read."""
+    """A limit was exceeded; the rest of the file is not read."""
 
     def __init__(self, message: str, mark: Any) -> None:
         self.problem = SourceProblem(message, mark.line, mark.column)
@@ -111,7 +111,7 @@ class _BoundError(Exception):
 
 
 def read_documents(text: str) -> tuple[list[SourceDocument], list[SourceProblem]]:
-    """The documents that could be read, and what stopped the reading, if anything did."""
+    """The documents that could be read, and the problem that stopped the reading, if any."""
     documents: list[SourceDocument] = []
     budget = _Budget()
     stream = events(text)
@@ -155,13 +155,13 @@ def _begin(text: str, event: Any, region: int, line: int) -> SourceDocument:
 
 
 class _Budget:
-    """How many values the documents of a file may still expand to."""
+    """The number of values to which the documents of a file may still expand."""
 
     def __init__(self) -> None:
         self._left = MAX_EXPANDED_NODES
 
     def check(self, weight: int, at: Any) -> None:
-        """Raises _BoundError if so many values are too many."""
+        """Raises _BoundError if there are more values than allowed."""
         if weight > self._left:
             message = (
                 f"found more than {MAX_EXPANDED_NODES:,} values, "
@@ -215,7 +215,7 @@ class _Composer:
         node = Node("scalar", mark.line, mark.column, mark.index, event.end_mark.index, text=event.value)
         node.style = event.style or ""
         if node.style == '"':
-            # Only escapes can give such characters: the file itself is UTF-8.
+            # Only escapes can produce such characters: the file itself is UTF-8.
             node.text, whole = _whole_characters(node.text)
             if not whole or "\0" in node.text:
                 self.problem("the text contains a character that cannot be passed to a process", mark)
@@ -339,7 +339,7 @@ class _Composer:
     def merge(self, parent: Node, value: Node) -> None:
         merged = value.items if value.kind == "seq" else [value]
         for node in merged:
-            # Weighed before it is done: keys that the mapping has already cost time, and add nothing.
+            # Checked first: keys that the mapping has already take time, and add nothing.
             self.budget.spend(1 + len(node.entries), parent)
             if node.kind != "map" or node.open:
                 self.problem("<< merges mappings only: expected a mapping or a list of them", node)
@@ -348,9 +348,9 @@ class _Composer:
 
 
 def _whole_characters(text: str) -> tuple[str, bool]:
-    """A character that JSON escapes in two halves becomes one; False if a half has no other half.
+    """Joins surrogate pairs, which JSON escapes in two halves; False if a half is alone.
 
-    Such a half is replaced, since a text with one can be neither shown nor sent.
+    A lone half is replaced, since a text with one can be neither shown nor sent.
     """
     if text.isascii() or not _SURROGATES.search(text):
         return text, True

@@ -1,1 +1,1 @@
-"""When things are due: crontab expressions, intervals, single times, and times in words. Pure: no clock."""
+"""Due times: crontab expressions, intervals, single times, and times in words. Pure: no clock."""

@@ -1,4 +1,4 @@
-"""Times in which schedules do not fire: a crontab expression for the beginning, `/`, and how long it lasts."""
+"""Blackout windows, in which schedules do not fire: a crontab expression for the start, `/`, and a duration."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from toban.definition.timing.due import occurrences
 from toban.definition.timing.schedule_spec import Due, Schedule
 
 _FORMS = 'write a crontab expression, "/" and a duration with its unit, such as "0 2 * * sun/2h"'
-# Windows that run into each other are not followed further than this: each takes a moment to find.
+# Consecutive windows are not followed further than this: each takes a moment to find.
 _MOST_JOINED = 100
-# The same of windows that take turns, for each of which all are looked at.
+# The same for windows that alternate: each step checks all of them.
 _MOST_TURNS = 20
 Windows = tuple[tuple[str, ZoneInfo], ...]
-"""The texts of windows, each with the zone on whose clocks it begins."""
-# Days, from some first of January on, after which windows that never ended are taken to go on for ever.
+"""The texts of windows, each with the zone of its start."""
+# Days, from some first of January on, after which windows that never ended count as endless.
 _FIRST_DAY = date(2024, 1, 1).toordinal()
 _DAYS = 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blackout:
-    """A window of `seconds` from each time at which `schedule` is due, on an absolute clock.
+    """A window of `seconds` from each due time of `schedule`, in absolute time.
 
-    A beginning that falls into a gap of local time is at the end of the gap; one that comes twice is the first.
+    A start in a gap of local time is at the end of the gap; a start that comes twice is the first.
     """
 
     text: str
@@ -40,9 +40,9 @@ class Blackout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Windows that touch or overlap: up to `end`, in UTC, or for ever if that is None.
+    """Windows that touch or overlap: up to `end`, in UTC, or endless if that is None.
 
-    `longer`: more follow at its end than anybody followed.
+    `longer`: more windows follow at its end than were followed.
     """
 
     end: datetime | None
@@ -51,8 +51,8 @@ class Stretch:
 
 @lru_cache(maxsize=256)
 def parse_blackout(text: str) -> Blackout:
-    """Raises ValueError that says what was found and what to write."""
-    # The last one: a crontab expression has its own.
+    """Raises ValueError with the found text and the expected form."""
+    # The last slash: a crontab expression may have its own.
     expression, _, length = text.strip().rpartition("/")
     if not expression or not length[-1:].isalpha():
         raise ValueError(f'expected a blackout window, found "{text}": {_FORMS}')
@@ -66,16 +66,16 @@ def parse_blackout(text: str) -> Blackout:
 
 
 def stretch_at(blackout: Blackout, zone: ZoneInfo, at: datetime) -> Stretch | None:
-    """The windows that cover `at`, with those that follow at once; None if none does.
+    """The windows that cover `at`, with those that follow directly; None if none does.
 
-    The moment a window begins lies in it, the moment it ends does not. Raises ValueError if `at` is naive.
+    A window includes its start, but not its end. Raises ValueError if `at` is naive.
     """
     begin = _begin(blackout, zone, at)
     return None if begin is None else _stretch(blackout.text, zone, begin)
 
 
 def joined_at(windows: Windows, at: datetime) -> Stretch | None:
-    """The same of all these windows together: one may follow at the end of another."""
+    """The same for all these windows together: one may follow at the end of another."""
     found = _longest(windows, at)
     if found is None or found.end is None or len(windows) == 1:
         return found
@@ -83,7 +83,7 @@ def joined_at(windows: Windows, at: datetime) -> Stretch | None:
 
 
 def never_ends(blackout: Blackout) -> bool:
-    """Whether each window lasts until the next begins, on a clock that nobody changes."""
+    """Whether each window lasts until the next starts, on a clock without changes."""
     return _never_ends(blackout.text)
 
 
@@ -108,7 +108,7 @@ def _longest(windows: Windows, at: datetime) -> Stretch | None:
     )
 
 
-# The times that one window covers share its end.
+# Times in the same window share its end.
 @lru_cache(maxsize=1024)
 def _joined(windows: Windows, stretch: Stretch) -> Stretch:
     for _ in range(_MOST_TURNS):
@@ -121,7 +121,7 @@ def _joined(windows: Windows, stretch: Stretch) -> Stretch:
     return replace(stretch, longer=stretch.end is not None)
 
 
-# The times that one window covers share its beginning.
+# Times in the same window share its start.
 @lru_cache(maxsize=1024)
 def _stretch(text: str, zone: ZoneInfo, begin: datetime) -> Stretch:
     if _never_ends(text):

@@ -1,4 +1,4 @@
-"""Crontab expressions, as crontab(5) describes them and cronie reads them.
+"""Parses crontab expressions, as crontab(5) describes them and cronie reads them.
 
 Five fields: minute, hour, day of month, month, day of week; six put the seconds first. A field is a list of
 elements with commas between them: `*`, a value, or a range `a-b`; `*` and ranges may have a step (`*/15`,
@@ -9,7 +9,7 @@ When both day fields are restricted, a day needs to match one of them. A field t
 restricted in this sense even if it has a step: `0 0 */2 * mon` is due on Mondays with an odd day of the month,
 as in cronie.
 
-One thing crontab(5) does not have: `L` as a day of the month is its last day.
+An extension of crontab(5): `L` as a day of the month is its last day.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from functools import lru_cache
 
 DAY_SECONDS = 86_400
 LAST_YEAR = 9998
-"""Nothing is due later: the last year of the calendar has hours that UTC cannot say."""
+"""No due time is later: the last year of the calendar has hours that UTC cannot represent."""
 
 REBOOT = "@reboot"
 MACROS = {
@@ -44,7 +44,7 @@ _FORMS = (
 )
 _LONGEST_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _STEP = re.compile(r"[0-9]+")
-# What other programs add to the language, and what to write instead.
+# Extensions of other programs, and what to write instead.
 _FOREIGN = {
     "?": "write * instead of ?",
     "#": "the n-th weekday of a month cannot be written as one expression",
@@ -84,12 +84,11 @@ _FIELDS = (_MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cron:
-    """A crontab expression, read. The values of each field ascend; `weekdays` has Sunday as 0 only.
+    """A parsed crontab expression. The values of each field ascend; `weekdays` has Sunday as 0 only.
 
-    `text` is the expression with the `@` name written out and single blanks. `last_day`: the last day of a month
-    counts as one of its `days`. `either_day`: both day fields are restricted, one of them is enough. `wild`: second,
-    minute or hour begins with `*`, so it follows the clock when that changes. `reboot`: `@reboot`; it has no values
-    and is never due.
+    `text` is the expression with the `@` name expanded and single blanks. `last_day`: the last day of a month counts as
+    one of its `days`. `either_day`: both day fields are restricted, one of them is enough. `wild`: second, minute or
+    hour begins with `*`, so it follows clock changes. `reboot`: `@reboot`; it has no values and is never due.
     """
 
     text: str
@@ -105,7 +104,7 @@ class Cron:
     reboot: bool = False
 
     def next_local(self, moment: int) -> int | None:
-        """The first time from `moment` on that matches, in a calendar without zones; None: none in all its years.
+        """The first matching time from `moment` on, in a calendar without zones; None if there is none.
 
         Both are seconds: the day's `date.toordinal()` times 86,400, and the seconds of the day.
         """
@@ -123,7 +122,7 @@ class Cron:
         return found * DAY_SECONDS + _second_of_day(self.hours[0], self.minutes[0], self.seconds[0])
 
     def _next_time(self, second: int) -> int | None:
-        """The first time of day from this one on that matches."""
+        """The first matching time of day from this one on."""
         hour, minute, second = second // 3600, second // 60 % 60, second % 60
         at = bisect_left(self.hours, hour)
         if at < len(self.hours) and self.hours[at] == hour:
@@ -141,7 +140,7 @@ class Cron:
         return _second_of_day(self.hours[at], self.minutes[0], self.seconds[0])
 
     def _next_day(self, ordinal: int) -> int | None:
-        """The first day from this one on that matches. Looks at months one by one, never at the days of years."""
+        """The first matching day from this one on. Searches month by month, not day by day."""
         if ordinal > _LAST_DAY:
             return None
         start = date.fromordinal(max(ordinal, 1))
@@ -190,7 +189,7 @@ def _first(values: tuple[int, ...], least: int) -> int | None:
 
 @lru_cache(maxsize=1024)
 def parse_cron(text: str) -> Cron:
-    """Raises ValueError that names the field, what was found and what is expected."""
+    """Raises ValueError with the field, the found text and the expected form."""
     if len(text) > _LONGEST_TEXT:
         raise ValueError(f"expected a crontab expression, found a long text: {_FORMS}")
     fields = text.split()
@@ -264,7 +263,7 @@ def _element(field: _Field, text: str) -> range:
 
 
 def _forwards(field: _Field, low: str, high: str) -> str:
-    """The range from `low` to `high` over the end of the field, in two."""
+    """The range from `low` to `high` across the end of the field, as two ranges."""
     if field is _WEEKDAY:
         return f"{low}-7" if high == "0" else f"{low}-7,1-{high}"
     parts = [(low, str(field.high)), (str(field.low), high)]

@@ -1,16 +1,15 @@
-"""When a schedule is due, in absolute time.
+"""Computes the due times of a schedule, in absolute time.
 
-Crontab expressions speak of local time, and local time jumps. What becomes of a due time then is Vixie cron's
-rule, with a choice:
+Crontab expressions use local time, which clock changes skip or repeat. Due times then follow Vixie cron's rule,
+with a choice:
 
 - An expression whose second, minute or hour begins with `*` (`*/5 * * * *`, `0 */2 * * *`, `*/10 2 * * *`)
-  follows the clock: it is due whenever the clock shows a time that matches. Times in a gap never come; times that
-  come twice are due twice. The policies do not apply to it.
-- Any other is due at fixed times. Those that fall into a gap are due together, once, at the first moment after it
-  (`gap: shift`), or not at all (`skip`). Those that come twice are due the first time (`fold: once`), or both times
-  (`both`).
+  follows the clock: it is due whenever the clock shows a matching time. Times in a gap never come; repeated times
+  are due twice. The policies do not apply to it.
+- Any other is due at fixed times. Those in a gap are due together, once, at the first moment after it
+  (`gap: shift`), or not at all (`skip`). Repeated ones are due the first time (`fold: once`), or both times (`both`).
 
-No two due times of a schedule are the same instant: a time that is shifted to one that is due anyway is that one.
+All due times of a schedule differ: a time that is shifted to another due time is merged with it.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ __all__ = ["describe", "jitter_of", "next_due", "occurrences"]
 # Local time and UTC alike are whole seconds here: `date.toordinal()` * 86,400 + seconds of the day.
 _ORIGIN = datetime(1, 1, 1, tzinfo=UTC)
 _FIRST_YEAR = 2  # the hours of the first may lie before the calendar
-# Farther than any clock is from UTC, together with any change of it.
+# More than any UTC offset, together with any change of it.
 _FAR = 2 * DAY_SECONDS
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def occurrences(schedule: Schedule, *, zone: ZoneInfo, after: datetime, stored_at: datetime) -> Iterator[Due]:
-    """The times strictly after `after` at which the schedule is due: ascending, each once, endless if it has no end.
+    """The due times of the schedule strictly after `after`: ascending, each once, endless if it has no end.
 
-    `zone` is where its crontab expression lives: `schedule.timezone`, or the daemon's. `every` counts from
-    `schedule.start`, which is due itself, or from `stored_at`, which is not. `max_occurrences` and `jitter` are left
-    to the caller, and so is `@reboot`, which is due at no time that can be known. Raises ValueError if a time is
-    naive, or the schedule says nothing that can be due.
+    `zone` is the zone of its crontab expression: `schedule.timezone`, or the daemon's. `every` counts from
+    `schedule.start`, which is due itself, or from `stored_at`, which is not. `max_occurrences` and `jitter` are left to
+    the caller, and so is `@reboot`, which has no known due time. Raises ValueError if a time is naive, or the schedule
+    has no rule.
     """
     for moment in (after, stored_at, schedule.start, schedule.end, schedule.at):
         if moment is not None and moment.tzinfo is None:
@@ -51,15 +50,15 @@ def occurrences(schedule: Schedule, *, zone: ZoneInfo, after: datetime, stored_a
 
 
 def next_due(schedule: Schedule, *, zone: ZoneInfo, after: datetime, stored_at: datetime) -> Due | None:
-    """The first of `occurrences`; None when there is none."""
+    """The first of `occurrences`; None if there is none."""
     return next(occurrences(schedule, zone=zone, after=after, stored_at=stored_at), None)
 
 
 def jitter_of(schedule_id: str, schedule: Schedule) -> float:
-    """By how many seconds its runs come later: in [0, jitter), always the same.
+    """The delay of its runs in seconds: in [0, jitter), always the same.
 
-    The schedules of one workflow, whose ids begin with its name and `/`, have the same part of their jitter: a time at
-    which several of them are due stays one time.
+    All schedules of one workflow, whose ids begin with its name and `/`, are delayed by the same share of their jitter:
+    a time at which several of them are due stays one time.
     """
     seed = schedule_id.partition("/")[0]
     share = int.from_bytes(sha256(seed.encode()).digest()[:4])
@@ -90,7 +89,7 @@ def _until(end: datetime | None, dues: Iterator[Due]) -> Iterator[Due]:
 
 
 def _intervals(step: timedelta, first: datetime, after: datetime) -> Iterator[Due]:
-    # Counted in whole steps from the first, so that errors do not add up.
+    # Counted in whole steps from the first, so that errors do not accumulate.
     count = max(0, (after - first) // step + 1)
     try:
         while True:
@@ -102,7 +101,7 @@ def _intervals(step: timedelta, first: datetime, after: datetime) -> Iterator[Du
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """A stretch of time, [start, end), in which the clock keeps its distance from UTC. `before`: the one before it."""
+    """A period, [start, end), with a constant UTC offset. `before`: the period before it."""
 
     start: int
     end: int
@@ -115,7 +114,7 @@ def _local_times(cron: Cron, schedule: Schedule, zone: ZoneInfo, after: datetime
     repeats = cron.wild or schedule.fold is Fold.BOTH
     position = max(_seconds(after) + 1, _year_start(_FIRST_YEAR))
     while (near := cron.next_local(position - _FAR)) is not None:
-        # No local time before `near` matches: the years in which none does are not looked at.
+        # No local time before `near` matches: skip the years without a match.
         position = max(position, near - _FAR)
         year = _moment(position).year
         if year > LAST_YEAR:
@@ -141,7 +140,7 @@ def _local_times(cron: Cron, schedule: Schedule, zone: ZoneInfo, after: datetime
 
 
 def _shifts_to_start(cron: Cron, piece: _Piece) -> bool:
-    """Whether a time in the gap before this piece would match, and its first moment does not by itself."""
+    """Whether a time in the gap before this period would match, and its first moment does not match itself."""
     begin, end = piece.start + piece.before, piece.start + piece.offset
     if begin >= end:
         return False
@@ -151,7 +150,7 @@ def _shifts_to_start(cron: Cron, piece: _Piece) -> bool:
 
 @lru_cache(maxsize=512)
 def _pieces(zone: ZoneInfo, year: int) -> tuple[_Piece, ...]:
-    """The pieces of a year of UTC. No clock is changed twice within a day."""
+    """The periods of a year of UTC. No clock is changed twice within a day."""
     begin, end = _year_start(year), _year_start(year + 1)
     starts = [(begin, _offset(zone, begin - 1), _offset(zone, begin))]
     for low in range(begin, end, DAY_SECONDS):
@@ -167,7 +166,7 @@ def _pieces(zone: ZoneInfo, year: int) -> tuple[_Piece, ...]:
 
 
 def _change_between(zone: ZoneInfo, low: int, high: int) -> int:
-    """The first second with the distance of `high`; that of `low` is another."""
+    """The first second with the offset of `high`; that of `low` differs."""
     old = _offset(zone, low)
     while high - low > 1:
         middle = (low + high) // 2

@@ -38,15 +38,15 @@ DEFAULT_MISFIRE_GRACE = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Exactly one of `cron`, `every`, `at` says when. `words` is how a person said it, if one did.
+    """Exactly one of `cron`, `every`, `at` is set. `words` is the original phrase, if there was one.
 
-    A definition has the words alone: they mean something only once somebody says what time it is. Whoever stores it
-    sets one of the three, see `resolving.resolve_words`; until then nothing is due.
+    A definition has only the words: their meaning depends on the current time. Storing it sets one of the three, see
+    `phrase_schedules.resolve_words`; until then it has no due time.
 
     `cron` is a crontab(5) expression of five fields, or of six with the seconds first, or `@reboot`; the other `@`
-    names are already written out. `every` is in seconds, counted from `start`, or from when the schedule was stored.
+    names are already expanded. `every` is in seconds, counted from `start`, or from when the schedule was stored.
     `timezone` is a name of the IANA database; empty: the daemon's. Times are aware; `start` and `end` are both
-    inclusive. `jitter` spreads runs over so many seconds. At most `max_occurrences` times are due.
+    inclusive. `jitter` is the number of seconds over which runs are spread. At most `max_occurrences` times are due.
     """
 
     cron: str = ""
@@ -65,7 +65,7 @@ class Schedule:
     params: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it, without what is as by default; `from_dict` gives back an equal schedule."""
+        """As JSON data, without defaults; `from_dict` returns an equal schedule."""
         described = {
             "cron": self.cron,
             "every": self.every,
@@ -88,7 +88,7 @@ class Schedule:
     def from_dict(data: Mapping[str, Any]) -> Schedule:
         """The schedule that `to_dict` described; raises TypeError or ValueError on anything else.
 
-        What the description lacks is as by default.
+        Missing fields get their defaults.
         """
         data = {**_DEFAULTS, **data}
         return Schedule(
@@ -136,7 +136,7 @@ def _moment(text: str | None) -> datetime | None:
 
 
 class Change(StrEnum):
-    """What a change of the clocks did to a due time."""
+    """Effect of a clock change on a due time."""
 
     NONE = ""
     SHIFTED = "shifted"
@@ -147,7 +147,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """One time at which a schedule is due, in UTC."""
+    """One due time of a schedule, in UTC."""
 
     at: datetime
     change: Change = Change.NONE

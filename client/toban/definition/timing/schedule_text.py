@@ -1,4 +1,4 @@
-"""A schedule in a few words, for lists and answers."""
+"""Describes a schedule in a few words, for lists and answers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _MOST_IN_WORDS = 4
 
 
 def describe(schedule: Schedule) -> str:
-    """Such as `every day at 03:00 Asia/Tokyo`; the expression itself where words would be longer.
+    """Such as `every day at 03:00 Asia/Tokyo`; the expression itself if words would be longer.
 
-    Raises ValueError if the crontab expression cannot be read.
+    Raises ValueError if the crontab expression is invalid.
     """
     words = _when(schedule)
     if schedule.cron and schedule.timezone and not parse_cron(schedule.cron).reboot:
@@ -46,9 +46,9 @@ def describe(schedule: Schedule) -> str:
 
 
 def describe_in(schedule: Schedule, zone: str) -> str:
-    """When it is due, on the clocks of the zone: `once at 2026-02-01 09:00+09:00 Asia/Tokyo`. Not how often at most.
+    """When it is due, in the zone: `once at 2026-02-01 09:00+09:00 Asia/Tokyo`. Without the number of occurrences.
 
-    Raises ValueError if the crontab expression or the zone cannot be read, or the time is none on these clocks.
+    Raises ValueError if the crontab expression or the zone is invalid, or the time does not exist in the zone.
     """
     bare = replace(schedule, timezone=zone, max_occurrences=None)
     if bare.at is None:
@@ -66,7 +66,7 @@ def _when(schedule: Schedule) -> str:
     if schedule.every is not None:
         return f"every {format_duration(schedule.every)}"
     if schedule.words and not schedule.cron:
-        return schedule.words  # nobody has said yet what they mean
+        return schedule.words  # words that are not resolved yet
     cron = parse_cron(schedule.cron)
     if cron.reboot:
         return "once per boot of the machine"
@@ -74,7 +74,7 @@ def _when(schedule: Schedule) -> str:
 
 
 def _often(cron: Cron) -> str:
-    """An expression that is due in regular steps of less than a day, every day; empty: it is none."""
+    """An expression that is due in regular steps of less than a day, every day; empty if it is not."""
     second, minute, hour, day, month, weekday = _fields(cron)
     if (day, month, weekday) != ("*", "*", "*"):
         return ""
@@ -93,7 +93,7 @@ def _steps(field: str, size: int, unit: str) -> str:
     if field == "*":
         return f"every {unit}"
     step = field.removeprefix("*/")
-    # Any other number makes the last step of a round shorter than the rest.
+    # With any other number the last step of a cycle is shorter than the rest.
     if field.startswith("*/") and step.isdecimal() and 1 < int(step) < size and size % int(step) == 0:
         return f"every {int(step)} {unit}s"
     return ""
@@ -115,7 +115,7 @@ def _at_times(cron: Cron) -> str:
 
 
 def _days(cron: Cron) -> str:
-    """Empty: too much for a few words."""
+    """Empty: too complex for a few words."""
     _, _, _, day, month, weekday = _fields(cron)
     if (day, month, weekday) == ("*", "*", "*"):
         return "every day"
@@ -161,7 +161,7 @@ def _moment(at: datetime) -> str:
 
 
 def why_never(schedule: Schedule, zone: str, now: datetime) -> str:
-    """Of one that has no due time to come."""
+    """Why a schedule has no due time left."""
     if schedule.at is None:
         return "it is never due, or no longer"
     here = now.astimezone(ZoneInfo(zone)).isoformat(sep=" ", timespec="seconds")

@@ -6,15 +6,15 @@ from difflib import get_close_matches
 from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
-# Files beside the database that are none of its zones: what they say differs from machine to machine.
+# Files beside the database that are not zones of it: they differ between machines.
 _NO_ZONES = frozenset({"Factory", "localtime"})
 _LONGEST_NAME = 100
 
 
 def check_zone(name: str) -> str:
-    """The name, if there is such a zone; raises ValueError that says what to write.
+    """The name, if there is such a zone; raises ValueError with what to write.
 
-    Names are compared letter by letter, also where the system would find the file of another spelling.
+    Names are case-sensitive, even on systems that would find the file of another spelling.
     """
     if name in _zones():
         try:

@@ -1,1 +1,1 @@
-"""Times in words, English and Japanese: tokens, grammars, and what a phrase means at a given time."""
+"""Times in words, English and Japanese: tokens, grammars, and the meaning of a phrase at a given time."""

@@ -1,11 +1,11 @@
-"""Times in English: in 3 days at 9am, every mon, wed and fri at 10:00, the last day of the month at 18:00.
+"""Parses English times: in 3 days at 9am, every mon, wed and fri at 10:00, the last day of the month at 18:00.
 
     phrase = a day and a time, in any order, either may be missing
     day    = today … | in amount | amount from now | [this | next] weekday | month and day | the ordinal [of …]
            | every …
     time   = [at] hour [: minutes] [am | pm] | noon | midnight | [in the] morning …
 
-What each word means is in `words_en_tokens`; docs/times-in-words.md has the rules.
+The words are in `english_tokens`; docs/times-in-words.md has the rules.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Reader:
     # Times of day
 
     def _time(self) -> bool:
-        """Takes one thing that says something about the time of day, if there is one."""
+        """Takes one token about the time of day, if there is one."""
         if self.at.word() in PARTS:
             self._part()
             return True
@@ -177,7 +177,7 @@ class _Reader:
             return amount
         raise Unclear("a duration alone is not a time: write in or every before it")
 
-    # What comes again
+    # Recurring times
 
     def _every(self) -> Meaning:
         if self.at.accept("day"):

@@ -1,4 +1,4 @@
-"""How long, in English: 3 days, an hour and a half, 2h30m."""
+"""Parses English amounts of time: 3 days, an hour and a half, 2h30m."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _add(amounts: dict[str, int], unit: str, count: int, halves: int) -> None:
 
 
 def unreadable(at: Cursor) -> Unclear:
-    """What to raise when nothing fits here."""
+    """The error if nothing matches here."""
     if at.is_number() and not at.word(1):
         if at.number > LAST_HOUR:
             instead = "write an hour as 15:00, how long as 30 minutes"

@@ -1,4 +1,4 @@
-"""Numbers written out in English: fifteen, twenty-five, the thirty-first."""
+"""Parses numbers written out in English: fifteen, twenty-five, the thirty-first."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NUMBER_WORDS = frozenset({*_NUMBERS, *_ORDINALS})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenNumber:
-    """`length` is how many characters of the text it takes."""
+    """`length` is its number of characters in the text."""
 
     value: int
     ordinal: bool
@@ -48,10 +48,10 @@ class WrittenNumber:
 
 
 def written(text: str, word: str, start: int, *, ordinals: bool) -> WrittenNumber | None:
-    """The number that begins with the word there, if it does.
+    """The number that starts with the word there, if any.
 
-    A second is a unit and the second is a day: it is an ordinal if it hangs on a hyphen, or if `ordinals` says that
-    a day is named there.
+    A second is a unit and the second is a day: it is an ordinal after a hyphen, or if `ordinals` says that a day is
+    named there.
     """
     if word in _TENS and (found := _BEHIND_TENS.match(text, start + len(word))):
         mark, ones = found.groups()

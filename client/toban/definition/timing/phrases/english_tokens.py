@@ -1,4 +1,4 @@
-"""The words of times in English, and the numbers between them."""
+"""Tokens of English times: words and numbers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHORT_MONTHS = ("sept",)
 
 
 def _named(names: tuple[str, ...], short: tuple[str, ...]) -> dict[str, int]:
-    """Where each name stands, also by its first three letters and by these shorter forms."""
+    """The index of each name, also by its first three letters and by these shorter forms."""
     full = [name.casefold() for name in names]
     places = {name: place for place, name in enumerate(full)}
     places |= {name[:3]: place for place, name in enumerate(full)}
@@ -118,7 +118,7 @@ _MARKS = ":-/&"
 
 
 def split_action(text: str) -> tuple[str, str]:
-    """The time, and what it says to do then, which may stand before or behind it: at 9am, remind me."""
+    """The time, and the action, which may come before or after it: at 9am, remind me."""
     text = text.replace("a.m.", "am").replace("p.m.", "pm").replace("\u2019", "'").rstrip(" .!")
     for action in sorted(ACTIONS, key=len, reverse=True):
         for behind in (f" to {action}", f" {action}"):
@@ -130,7 +130,7 @@ def split_action(text: str) -> tuple[str, str]:
 
 
 def tokens(text: str) -> list[PhraseToken]:
-    """Raises Unclear with the word that is not known, or for one that no schedule can follow."""
+    """Raises Unclear with an unknown word, or for a word that no schedule can express."""
     found: list[PhraseToken] = []
     at = 0
     comma = False
@@ -147,7 +147,7 @@ def tokens(text: str) -> list[PhraseToken]:
 
 
 def _next(text: str, at: int, before: list[PhraseToken], *, comma: bool) -> list[PhraseToken]:
-    """What stands there: its first token has all of its text."""
+    """The tokens of the next word: the first has all of its text."""
     if text[at] in _MARKS:
         return [PhraseToken(text=text[at], start=at)]
     if text[at] in _DIGITS:

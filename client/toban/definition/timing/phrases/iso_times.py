@@ -1,4 +1,4 @@
-"""Times as ISO 8601 writes them, within a phrase: at 2026-12-24T18:00:00+09:00, 2026-12-24 18:00:30に."""
+"""ISO 8601 times within a phrase: at 2026-12-24T18:00:00+09:00, 2026-12-24 18:00:30に."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _FORM = re.compile(
 
 
 def read(phrase: str) -> Meaning | None:
-    """A date and a time with an offset or in local time; nothing when the phrase says its time otherwise.
+    """A date and a time with an offset or in local time; None if the phrase has another form.
 
-    Raises Unclear when there is no such time, OverflowError when it is beyond the calendar.
+    Raises Unclear if there is no such time, OverflowError if it is beyond the calendar.
     """
     found = _FORM.fullmatch(phrase)
     if found is None:

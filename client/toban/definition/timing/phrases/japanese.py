@@ -1,10 +1,10 @@
-"""Times in Japanese: 3日後の朝9時, 毎週月・水・金の10時, 月末の18時, 15分おき.
+"""Parses Japanese times: 3日後の朝9時, 毎週月・水・金の10時, 月末の18時, 15分おき.
 
     phrase   = interval | [day] [の] [part of the day] [の] [hour]
     interval = amount (ごと | おき | 間隔)
     day      = amount 後 | 今日 … | [今週 | 来週 | 再来週 | 次] weekday | [year] [month] day | 毎… | 平日 | 月末
 
-What each word means is in `words_ja_tokens`; docs/times-in-words.md has the rules.
+The words are in `japanese_tokens`; docs/times-in-words.md has the rules.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Reader:
         return self.heard
 
     def _of(self) -> None:
-        """What may stand between a day and its time."""
+        """Particles between a day and its time."""
         self.at.accept("の", "、", ",")
 
     def _only_one(self) -> None:
@@ -165,7 +165,7 @@ class _Reader:
             raise Unclear("months differ in length: write 毎月 and the day")
         return interval(amount.days * 86400 + amount.seconds)
 
-    # What comes again: 毎日, 毎週月曜, 平日, 月末
+    # Recurring times: 毎日, 毎週月曜, 平日, 月末
 
     def _repeated(self) -> Meaning | None:
         forms: dict[str, Callable[[], Meaning]] = {
@@ -315,7 +315,7 @@ class _Reader:
         return self.at.word(1) == "年" or len(self.at.word()) == 4
 
     def _checked_weekday(self, day: date) -> date:
-        """A weekday in brackets is not needed, but if it is there it must be that day's."""
+        """A weekday in brackets is optional, but must be that day's weekday."""
         if not self.at.accept("("):
             return day
         name = self.at.accept(*WEEKDAYS)

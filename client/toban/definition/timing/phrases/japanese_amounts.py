@@ -1,4 +1,4 @@
-"""How long, in Japanese: 3日, 1時間半, 半年."""
+"""Parses Japanese amounts of time: 3日, 1時間半, 半年."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from toban.definition.timing.phrases.phrase_parts import Cursor, Elapsed, Unclea
 
 
 def is_amount(at: Cursor) -> bool:
-    """Whether an amount begins here, rather than a date or an hour."""
+    """Whether an amount starts here, rather than a date or an hour."""
     if at.word() == "半年":
         return True
     if not (at.is_number() and at.word(1) in UNITS):
@@ -23,7 +23,7 @@ def is_amount(at: Cursor) -> bool:
 
 
 def amount_of(at: Cursor) -> tuple[Elapsed, dict[str, int]]:
-    """How long, and how many of which unit it was said with. Raises Unclear."""
+    """The amount, and the number and unit that express it. Raises Unclear."""
     if at.accept("半年"):
         return Elapsed(months=6), {"か月": 6}
     months = days = seconds = 0
@@ -63,5 +63,5 @@ def _half_hour(at: Cursor) -> int:
 
 
 def said(units: dict[str, int]) -> str:
-    """The amount as it stands in the phrase."""
+    """The amount as written in the phrase."""
     return "".join(f"{count}{unit}" for unit, count in units.items())

@@ -1,4 +1,4 @@
-"""The words of times in Japanese, and the numbers between them."""
+"""Tokens of Japanese times: words and numbers."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ _TENS = {"十": 10, "百": 100, "千": 1000}
 
 
 def split_action(text: str) -> tuple[str, str]:
-    """The time, and what it says to do then: 明日の9時, リマインド."""
+    """The time, and the action: 明日の9時, リマインド."""
     action = text.rstrip(_BLANK)
     for ending in ENDINGS:
         if action.endswith(ending):
@@ -130,7 +130,7 @@ def split_action(text: str) -> tuple[str, str]:
 
 
 def tokens(text: str) -> list[PhraseToken]:
-    """Raises Unclear with what follows the last word it knows, or for a word that no schedule can follow."""
+    """Raises Unclear with the text after the last known word, or for a word that no schedule can express."""
     found: list[PhraseToken] = []
     at = 0
     while at < len(text):

@@ -1,7 +1,7 @@
-"""Times in words, Japanese and English: `3日後の朝9時`, `every weekday at 15:00`.
+"""Parses times in words, Japanese and English: `3日後の朝9時`, `every weekday at 15:00`.
 
-A small grammar that is written down in docs/times-in-words.md. What it does not cover is an error; nothing is guessed,
-and what was understood is always said back.
+The small grammar is in docs/times-in-words.md. A phrase outside of it is an error; nothing is guessed, and the
+interpretation is always returned as text.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _JAPANESE = re.compile("[\u3001-\u30ff\u3400-\u9fff]")
 
 
 class PhraseError(ValueError):
-    """A phrase cannot be read as a time. `text` names the phrase and the part that is the problem."""
+    """A phrase is not understood as a time. `text` names the phrase and the problematic part."""
 
     def __init__(self, text: str, examples: tuple[str, ...]) -> None:
         self.text = text
@@ -63,7 +63,7 @@ class PhraseError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Understood:
-    """What a phrase means. `text` says it back in its language, `rest` is what it says to do then, if anything."""
+    """The meaning of a phrase. `text` is the interpretation in its language, `rest` the action, if any."""
 
     schedule: Schedule
     recurring: bool
@@ -72,14 +72,14 @@ class Understood:
 
 
 def interpret(text: str, *, now: datetime, zone: ZoneInfo) -> Understood:
-    """What the phrase means when it is said at `now` (aware) by somebody whose clock shows `zone`.
+    """The meaning of the phrase at `now` (aware), in `zone`.
 
-    A single time is always after `now`. Raises PhraseError when the phrase cannot be read, can be read in two ways, or
-    is a time that has passed or that the clocks pass over; ValueError when `now` is naive.
+    A single time is always after `now`. Raises PhraseError if the phrase is not understood, is ambiguous, or means a
+    time that has passed or that a clock change skips; ValueError if `now` is naive.
     """
     if now.tzinfo is None:
         raise ValueError("the present time needs a time zone")
-    # The length is that of the text as it is kept, and no longer one is looked at.
+    # The length is that of the stored text; longer ones are not parsed.
     phrase = _plain(text[:LONGEST_PHRASE])
     tongue = _tongue(phrase)
     try:
@@ -107,7 +107,7 @@ def _tongue(phrase: str) -> Tongue:
 
 
 def _plain(text: str) -> str:
-    """Without what makes no difference: the width of characters, capital letters, and how many blanks there are."""
+    """Normalises character width, case and blanks."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 

@@ -1,7 +1,7 @@
-"""What times in words are made of, whatever the language: the grammars produce these values.
+"""Values that the grammars of all languages produce.
 
-A grammar reads a phrase into `Heard`: a day and what was said about the time of day, as they stand there.
-`meaning` joins the two, and refuses what people would read in two ways.
+A grammar parses a phrase into `Heard`: a day and the time of day, as written. `meaning` joins the two, and refuses
+ambiguous ones.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ WEEKEND = frozenset({SATURDAY, SUNDAY})
 
 
 class Unclear(Exception):  # noqa: N818 - it is the reason of a PhraseError, not an error of its own
-    """A phrase cannot be read; the text says why, and becomes part of a `PhraseError`."""
+    """A phrase is not understood; the text says why, and becomes part of a `PhraseError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockTime:
-    """A time of day. 24:00 ends the day; `late` hours are those that people count to the evening before."""
+    """A time of day. 24:00 ends the day; `late` hours are those that people count as the evening before."""
 
     hour: int
     minute: int = 0
@@ -60,7 +60,7 @@ class Part(Enum):
         self.dial = dial
 
     def hour(self, hour: int, *, exact: bool) -> int | None:
-        """The hour of 24, if there is such an hour in this part; `exact` ones are not moved by half a day."""
+        """The hour of 24, if this part of the day has it; `exact` hours are not moved by half a day."""
         if not exact and hour in self.dial:
             return self.dial[hour]
         if hour in self.dial.values():
@@ -72,7 +72,7 @@ class Part(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elapsed:
-    """So long after now. Months and days go by the calendar, seconds by the time that passes."""
+    """A time after now. Months and days follow the calendar, seconds the elapsed time."""
 
     months: int = 0
     days: int = 0
@@ -88,7 +88,7 @@ class OnDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpcomingDay:
-    """The first time that is still to come: on any day, on such a day of a month, or on such a day of a year.
+    """The first future time: on any day, on this day of a month, or on this day of a year.
 
     A month without a day is the last day of that month.
     """
@@ -109,7 +109,7 @@ class Instant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """Again and again after so many seconds."""
+    """At a regular interval of seconds."""
 
     seconds: int
 
@@ -121,7 +121,7 @@ class Hourly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """On every day that fits. Weekdays count from Monday, 0. The last day of the month is `last_day`."""
+    """On every matching day. Weekdays count from Monday, 0. `last_day` is the last day of the month."""
 
     weekdays: frozenset[int] = frozenset()
     month: int | None = None
@@ -140,7 +140,7 @@ Meaning = Dated | Instant | Interval | Hourly
 
 @dataclass(slots=True, kw_only=True)
 class Heard:
-    """What a grammar has read so far."""
+    """The parts that a grammar has parsed so far."""
 
     day: Meaning | None = None
     part: Part | None = None
@@ -153,14 +153,14 @@ class Heard:
     midnight: bool = False
 
     def set_part(self, part: Part, word: str) -> None:
-        """Raises Unclear when the phrase speaks of two parts of the day."""
+        """Raises Unclear if the phrase has two parts of the day."""
         if self.part is not None and self.part is not part:
             raise Unclear(f'it says both "{self.part_word}" and "{word}"')
         self.part, self.part_word = part, word
 
 
 def meaning(heard: Heard) -> Meaning:
-    """Joins day and time. Raises Unclear when they do not go together, or when it could be either of two days."""
+    """Joins day and time. Raises Unclear if they contradict each other, or could mean either of two days."""
     clock = _clock(heard)
     match heard.day:
         case None if clock is None:
@@ -269,22 +269,22 @@ def upcoming_end(month: int) -> UpcomingDay:
 
 
 def interval(seconds: int) -> Interval:
-    """Raises Unclear for what is longer than any duration may be."""
+    """Raises Unclear for more than the longest duration."""
     if seconds > MAX_DURATION:
         raise Unclear("the interval is longer than 100 years")
     return Interval(seconds=seconds)
 
 
 def weekday_range(first: int, last: int) -> frozenset[int]:
-    """Both included, and over the end of the week if need be."""
+    """Both included, wrapping around the end of the week if necessary."""
     return frozenset((first + n) % 7 for n in range((last - first) % 7 + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhraseToken:
-    """A word the language knows, or a number; `value` is that number, or -1. `start` is its place in the phrase.
+    """A known word of the language, or a number; `value` is that number, or -1. `start` is its offset in the phrase.
 
-    `comma` tells of a comma before it, in a language where that is no word of its own.
+    `comma`: a comma precedes it, in a language where a comma is not a token.
     """
 
     text: str
@@ -297,14 +297,14 @@ MAX_NUMBER = 999_999
 
 
 def number_token(text: str, value: int, *, start: int) -> PhraseToken:
-    """Raises Unclear for numbers that nobody means."""
+    """Raises Unclear for numbers that are too large."""
     if value > MAX_NUMBER:
         raise Unclear(f'the number "{text[:20]}" is too large')
     return PhraseToken(text=text, value=value, start=start)
 
 
 class Cursor:
-    """Goes over tokens, forwards only."""
+    """Iterates over tokens, forwards only."""
 
     __slots__ = ("_at", "_phrase", "_tokens")
 
@@ -318,7 +318,7 @@ class Cursor:
         return self._at >= len(self._tokens)
 
     def word(self, ahead: int = 0) -> str:
-        """The text of a token, without taking it; empty behind the end."""
+        """The text of a token, without taking it; empty after the end."""
         place = self._at + ahead
         return self._tokens[place].text if place < len(self._tokens) else ""
 
@@ -328,7 +328,7 @@ class Cursor:
 
     @property
     def number(self) -> int:
-        """The next number, without taking it; -1 when what comes is none."""
+        """The next number, without taking it; -1 if the next token is not a number."""
         return -1 if self.done else self._tokens[self._at].value
 
     @property
@@ -351,7 +351,7 @@ class Cursor:
         return False
 
     def take_number(self, wanted: str) -> int:
-        """Raises Unclear when what comes is no number."""
+        """Raises Unclear if the next token is not a number."""
         if not self.is_number():
             found = f'found "{self.word()}"' if not self.done else "it ends there"
             raise Unclear(f"expected {wanted}, {found}")
@@ -359,7 +359,7 @@ class Cursor:
         return self._tokens[self._at - 1].value
 
     def refuse(self) -> Unclear:
-        """What to raise when nothing fits here: it names what is left."""
+        """The error if nothing matches here: it names the remaining text."""
         if self.done:
             return Unclear("the end is missing")
         left = self._phrase[self._tokens[self._at].start :]

@@ -1,4 +1,4 @@
-"""From what a phrase means to the time or the rule it stands for, given what time it is now."""
+"""Resolves the meaning of a phrase to a time or a rule, given the current time."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _moment(meaning: Instant | OnDay | Elapsed | UpcomingDay, now: datetime, zon
 
 
 def cron_of(repeat: Repeat) -> str:
-    """As crontab(5) has it, and `L` for the last day of a month, which crontab(5) has no form for."""
+    """As crontab(5), with `L` for the last day of a month, which crontab(5) lacks."""
     clock = repeat.clock or DEFAULT_CLOCK
     days = [str(day) for day in sorted(repeat.days)] + (["L"] if repeat.last_day else [])
     if repeat.weekdays == WORKING_DAYS:
@@ -96,12 +96,12 @@ def _elapsed(elapsed: Elapsed, local: datetime, now: datetime, zone: ZoneInfo) -
     if not (elapsed.months or elapsed.days):
         at = now.astimezone(UTC)
     elif elapsed.seconds:
-        # Only what comes of it must be a time that the clocks show.
+        # Only the result must be a time that exists on the clock.
         at, _ = _place(day, local.time(), now, zone)
     else:
         at = _on(day, elapsed.clock or local.time(), now, zone)
     at += timedelta(seconds=elapsed.seconds)
-    # A second is as fine as words are; rounding up keeps it from being early.
+    # Words are exact to a second; rounding up keeps the time from being early.
     return at.replace(microsecond=0) + timedelta(seconds=1 if at.microsecond else 0)
 
 
@@ -138,7 +138,7 @@ def _on(day: date, clock: ClockTime | time, now: datetime, zone: ZoneInfo) -> da
 
 
 def _place(day: date, clock: ClockTime | time, now: datetime, zone: ZoneInfo) -> tuple[datetime, bool]:
-    """The moment in UTC, and whether the clocks ever show it. Of two that show the same, the first to come."""
+    """The moment in UTC, and whether the clocks ever show it. Of two with the same local time, the first."""
     if isinstance(clock, ClockTime):
         day += timedelta(days=clock.hour // 24)
         clock = time(clock.hour % 24, clock.minute, clock.second)
@@ -155,7 +155,7 @@ def _still_to_come(at: datetime, now: datetime, zone: ZoneInfo) -> datetime:
         then, present = at.astimezone(zone), now.astimezone(zone)
         alike = then.replace(second=0, microsecond=0) == present.replace(second=0, microsecond=0)
         form = "seconds" if alike and (then.second or present.second) else "minutes"
-        # The clocks were put back in between.
+        # The clocks were set back in between.
         offset = then.replace(tzinfo=None) > present.replace(tzinfo=None)
         raise Unclear(
             f"{_shown(then, form, offset=offset)} has passed:"

@@ -1,4 +1,4 @@
-"""Schedules whose time is said in words: whether the words can be read, and what they mean once it is some time."""
+"""Schedules in words: checks whether the words are understood, and resolves them at a given time."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from zoneinfo import ZoneInfo
 from toban.definition.timing.phrases.phrase import PhraseError, Understood, interpret
 from toban.definition.timing.schedule_spec import Schedule
 
-# Long ago, so that dates with a year are still to come; whether they are is for whoever stores them to say. The first
-# is a Monday that begins a month, so that all of its day, week and month is to come too, and the next month has 31
-# days. From the second, the month after the next has them.
+# Long ago, so that dates with a year are in the future; storing checks whether they really are. The first is a Monday
+# that begins a month, so that its whole day, week and month are in the future too, and the next month has 31 days. From
+# the second, the month after the next has them.
 _REFERENCES = (date(1996, 7, 1), date(1996, 5, 1))
-# What a schedule does anyway; other things that a phrase may say to do are not for it.
+# Actions that every schedule has; others that a phrase may name are refused.
 _STARTS = ("run", "start", "実行", "起動", "開始")
 
 
 def check_words(text: str, zone: ZoneInfo) -> Understood:
-    """What the words would mean on some day; raises ValueError if they cannot be read whatever day it is.
+    """The meaning of the words on a sample day; raises ValueError if they can be understood on no day.
 
-    Only their shape can be known from it: a day that is named may have passed when they are stored.
+    Only its shape is meaningful: a named day may have passed when they are stored.
     """
     first: PhraseError | None = None
     for reference in _REFERENCES:
@@ -37,9 +37,9 @@ def check_words(text: str, zone: ZoneInfo) -> Understood:
 
 
 def resolve_words(schedule: Schedule, *, now: datetime, zone: ZoneInfo) -> Schedule:
-    """The schedule with the time that its words mean at `now`; one that says its time otherwise is as it was.
+    """The schedule with the time that its words mean at `now`; a schedule without words is unchanged.
 
-    Words that were resolved before are resolved anew. Raises PhraseError if they cannot be read or the time has
+    Words that were resolved before are resolved again. Raises PhraseError if they are not understood or the time has
     passed, ValueError if `now` is naive.
     """
     if not schedule.words:

@@ -1,4 +1,4 @@
-"""What was understood, said back: absolute, and in the language of whoever said it."""
+"""Describes the interpretation of a phrase: absolute, and in the phrase's language."""
 
 from __future__ import annotations
 
