@@ -1,4 +1,4 @@
-"""Workflows from what another scheduler has: crontabs and systemd timers.
+"""Imports workflows from other schedulers: crontabs and systemd timers.
 
-Pure, but for `units.read_unit`: nothing else opens a file, looks at a clock or starts anything.
+Pure, except for `systemd_units.read_unit`: no other code here opens a file, reads a clock or starts a process.
 """

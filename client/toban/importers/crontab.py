@@ -1,4 +1,4 @@
-"""Reads a crontab, line by line, as cronie and Vixie cron read one."""
+"""Reads a crontab, line by line, as cronie and Vixie cron do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _USER = re.compile(r"(?P<user>[^ \t]+)[ \t]+(?P<rest>.*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One entry. `when` is five fields or `@reboot`; `settings` are those that stand above it in the file."""
+    """One entry. `when` is five fields or `@reboot`; `settings` are those above it in the file."""
 
     number: int
     when: str
@@ -32,7 +32,7 @@ class Line:
 
 
 def read_crontab(text: str, *, file: str, system: bool) -> tuple[list[Line], list[RefusedEntry]]:
-    """The entries, and the lines that are none. `system`: a user stands before each command."""
+    """The entries, and the invalid lines. `system`: each command is preceded by a user."""
     lines: list[Line] = []
     refused: list[RefusedEntry] = []
     settings: dict[str, str] = {}
@@ -76,13 +76,13 @@ def split_command(text: str) -> tuple[str, str]:
         command.append(char)
         at += 1
     given = re.sub(r"\\?%", lambda match: "\n" if match[0] == "%" else "%", rest)
-    # Cron ends the last line of it.
+    # Cron ends its last line.
     return "".join(command), given if not given or given.endswith("\n") else given + "\n"
 
 
 def _entry(line: str, number: int, system: bool) -> Line | str:
-    """The entry, or why it is none."""
-    # cronie: do not write this one to the system's log.
+    """The entry, or why the line is invalid."""
+    # cronie: do not log this entry to the system's log.
     quiet = line.startswith("-")
     line = line.removeprefix("-")
     match = (_NAMED if line.startswith("@") else _FIELDS).fullmatch(line)

@@ -1,4 +1,4 @@
-"""Makes workflows of the entries of a crontab."""
+"""Creates workflows from the entries of a crontab."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from toban.importers.import_model import (
     valid_name,
 )
 
-# What cron itself reads, and what it does not let a crontab change.
+# Variables that cron itself reads, and those that a crontab cannot change.
 _FOR_CRON = frozenset(
     {
         "SHELL",
@@ -42,7 +42,7 @@ _FOR_CRON = frozenset(
 _STEP_SHELLS = ("/bin/sh", "/usr/bin/sh")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
-# Words before the one that says what a command does.
+# Words before the actual command.
 _WRAPPERS = frozenset(
     {
         "nice",
@@ -82,8 +82,8 @@ def import_crontab(
 ) -> Imported:
     """The workflows of a crontab.
 
-    `zone` is where the machine's clock is. `home` gives the home directory of a user, of whoever imports for '', and
-    '' for one who is not known. `owner` is the user of a crontab that names none.
+    `zone` is the machine's time zone. `home` returns the home directory of a user, that of the importing user for '',
+    and '' for an unknown user. `owner` is the user of a crontab without users.
     """
     lines, refused = read_crontab(text, file=file, system=system)
     drafts: list[WorkflowDraft] = []
@@ -101,14 +101,14 @@ def import_crontab(
 
 
 def looks_like_system(text: str, known: Callable[[str], bool]) -> bool:
-    """Whether what would be the commands all begin with the name of a user, and something after it."""
+    """Whether all commands would begin with a user name, followed by more text."""
     lines, _ = read_crontab(text, file="", system=False)
     first = [line.command.split(maxsplit=1) for line in lines]
     return bool(first) and all(len(words) == 2 and known(words[0]) for words in first)
 
 
 def command_name(command: str) -> str:
-    """A name for what a command does: that of its program or script."""
+    """A workflow name for a command: the name of its program or script."""
     for part in re.split(r"&&|\|\||[;|\n]", command):
         try:
             words = shlex.split(part, comments=True)
@@ -171,7 +171,7 @@ def _draft(line: Line, name: str, where: str, machine: str, user: str, home: Cal
     }
     if zone:
         document["timezone"] = zone
-    # Cron starts a further one whatever still runs.
+    # Cron starts another one even while the last still runs.
     document |= {"schedule": schedule, "overlap": "allow", "steps": [{"name": name, **step}]}
     return WorkflowDraft(
         name=name,
@@ -192,7 +192,7 @@ def _step(line: Line, user: str, home: Callable[[str], str], comments: list[str]
     if shell in _STEP_SHELLS and "{{" not in line.command:
         step["run"] = line.command
     else:
-        # In a script braces could stand in quotes, where no template may; an argument has none.
+        # In a script the braces could be in quotes, where no template is allowed; an argument has none.
         step |= {
             "job_type": "exec",
             "target": literal(shell),

@@ -1,4 +1,4 @@
-"""When cron would start something: the five fields of a line, read anew and without anything Toban adds to them."""
+"""Computes the due times of cron: parses the five fields independently, without Toban's extensions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ELEMENT = re.compile(r"(?:\*|(?P<low>\w+)(?:-(?P<high>\w+))?)(?:/(?P<step>[0-9]
 
 
 def cron_times(expression: str, zone: ZoneInfo) -> Times:
-    """The due times of five fields; raises ImportProblem for what crontab(5) does not have."""
+    """The due times of five fields; raises ImportProblem for syntax that crontab(5) lacks."""
     texts = expression.split()
     sets = [_field(text, *field) for text, field in zip(texts, _FIELDS, strict=True)]
     minutes, hours, days, months, weekdays = sets
@@ -75,7 +75,7 @@ def _field(text: str, name: str, low: int, high: int, names: str) -> set[int]:
 
 
 def _value(text: str, name: str, low: int, high: int, names: str) -> int:
-    # `int` refuses thousands of digits with an error of its own.
+    # `int` refuses thousands of digits with its own error.
     if len(text) < 10 and text.isdecimal() and low <= int(text) <= high:
         return int(text)
     known = names.split()

@@ -1,4 +1,4 @@
-"""Command lines of systemd services: prefixes, quotes, variables and specifiers."""
+"""Parses command lines of systemd services: prefixes, quotes, variables and specifiers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _Unescape = Callable[[str, int], tuple[bytes, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A program and its arguments. `may_fail`: its failure does not count. `privileged`: it runs as root."""
+    """A program and its arguments. `may_fail`: its failure is ignored. `privileged`: it runs as root."""
 
     program: str
     arguments: tuple[str, ...]
@@ -44,7 +44,7 @@ class Command:
 
 
 def read_commands(text: str, *, env: Mapping[str, str], specifiers: Mapping[str, str]) -> list[Command]:
-    """The commands of one line; `;` alone separates several. Raises ImportProblem for what cannot be said here."""
+    """The commands of one line; `;` alone separates several. Raises ImportProblem for one without a counterpart."""
     commands: list[Command] = []
     words: list[str] = []
     at = _begin(text, 0)
@@ -68,7 +68,7 @@ def read_commands(text: str, *, env: Mapping[str, str], specifiers: Mapping[str,
 def split_words(text: str) -> Iterator[str]:
     """The words of an assignment, without their quotes.
 
-    Raises ImportProblem if a quote is not closed or an escape is not known: systemd would read none of it.
+    Raises ImportProblem if a quote is not closed or an escape is unknown: systemd would ignore the assignment.
     """
     return _words(text, _strict)
 
@@ -88,7 +88,7 @@ def _begin(text: str, at: int) -> int:
 
 
 def _word(text: str, at: int, unescape: _Unescape, *, open_end: bool = False) -> tuple[str, int]:
-    """The word that begins there, and where it ends. `open_end`: the end of the text closes a quote."""
+    """The word that starts there, and where it ends. `open_end`: the end of the text closes a quote."""
     word, quote = bytearray(), ""
     while at < len(text) and (quote or text[at] not in _SPACE):
         char = text[at]
@@ -112,7 +112,7 @@ def _word(text: str, at: int, unescape: _Unescape, *, open_end: bool = False) ->
 
 
 def _known(text: str, at: int) -> tuple[bytes, int] | None:
-    """What an escape stands for, and where it ends; None for one that systemd does not know."""
+    """The value of an escape, and where it ends; None for one that systemd does not know."""
     match = _ESCAPE.match(text, at)
     if match is None:
         return None
@@ -128,24 +128,24 @@ def _known(text: str, at: int) -> tuple[bytes, int] | None:
 
 
 def _lenient(text: str, at: int) -> tuple[bytes, int]:
-    """As in command lines: an escape that is not known stays as it is."""
+    """As in command lines: an unknown escape stays as it is."""
     return _known(text, at) or (text[at : at + 2].encode(), at + 2)
 
 
 def _strict(text: str, at: int) -> tuple[bytes, int]:
-    """As in assignments, of which systemd reads none if an escape is not known."""
+    """As in assignments, which systemd ignores if an escape is unknown."""
     if (known := _known(text, at)) is None:
         raise ImportProblem(f'the escape "{text[at : at + 2]}" is not known: {text}')
     return known
 
 
 def _plain(text: str, at: int) -> tuple[bytes, int]:
-    r"""As in the value of a variable: a `\` takes the meaning of the character after it."""
+    r"""As in the value of a variable: a `\` removes the special meaning of the next character."""
     return text[at + 1 : at + 2].encode(), at + 2
 
 
 def expand_specifiers(text: str, specifiers: Mapping[str, str]) -> str:
-    """The text with `%n` and the like replaced; raises ImportProblem for one that cannot be known here."""
+    """The text with `%n` and other specifiers replaced; raises ImportProblem for one that is unknown here."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in specifiers:
@@ -181,7 +181,7 @@ def _command(words: list[str], env: Mapping[str, str], specifiers: Mapping[str, 
 
 
 def _expanded(word: str, env: Mapping[str, str]) -> list[str]:
-    """A word `$NAME` becomes the words of its value, as quotes in it say; `${NAME}` is the value in a word."""
+    """A word `$NAME` becomes the words of its value, split by its quotes; `${NAME}` is the value within a word."""
 
     def value(name: str) -> str:
         if name not in env:

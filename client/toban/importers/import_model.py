@@ -1,4 +1,4 @@
-"""What an import gives: drafts of workflows, and what could not be taken over."""
+"""The result of an import: drafts of workflows, and the entries that could not be imported."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 Times = Callable[[datetime, int], list[datetime]]
-"""The first so many times, in UTC, strictly after a moment."""
+"""Computes the first due times strictly after a moment, in UTC, up to a count."""
 
 _LONGEST_NAME = 50
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_-]+")
 
 
 class ImportProblem(Exception):  # noqa: N818 - a finding, not an error of the program
-    """Something has no counterpart here; the text says what. `ignorable`: it is a directive of a unit."""
+    """Something has no counterpart in Toban; the text names it. `ignorable`: it is a directive of a unit."""
 
     def __init__(self, text: str, *, ignorable: bool = False) -> None:
         super().__init__(text)
@@ -26,7 +26,7 @@ class ImportProblem(Exception):  # noqa: N818 - a finding, not an error of the p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedEntry:
-    """Something that was not imported, where it is, and why. `ignorable`: it would be without some directives."""
+    """An entry that was not imported, its position, and why. `ignorable`: it could be without some directives."""
 
     where: str
     reason: str
@@ -40,9 +40,9 @@ class RefusedEntry:
 class WorkflowDraft:
     """A workflow to be written.
 
-    `document` is what the file holds, `comments` stand above it, `notes` are for whoever imports. `zone` is where its
-    times are. `theirs` computes the due times from what was imported, without the schedule that was made of it; None:
-    they cannot be known, as with `@reboot`.
+    `document` is the content of the file, `comments` are written above it, `notes` are for the importing user. `zone`
+    is the zone of its times. `theirs` computes the due times from the original, without the schedule that was made of
+    it; None: they cannot be known, as with `@reboot`.
     """
 
     name: str
@@ -56,32 +56,32 @@ class WorkflowDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """All that an import found, in the order of its source."""
+    """The whole result of an import, in the order of its source."""
 
     drafts: tuple[WorkflowDraft, ...]
     refused: tuple[RefusedEntry, ...] = ()
 
 
 def literal(text: str) -> str:
-    """The text as it stands in a field that may contain templates."""
+    """The text, escaped for a field that may contain templates."""
     return text.replace("{{", '{{ "{{" }}')
 
 
 def valid_name(text: str, *, otherwise: str) -> str:
-    """A valid name of a workflow that resembles the text."""
+    """A valid workflow name that resembles the text."""
     name = _NOT_IN_NAMES.sub("-", text.lower()).strip("-_")[:_LONGEST_NAME].rstrip("-_")
     return name or otherwise
 
 
 class ImportedNames:
-    """Unique names for imported workflows, in linear time even if many ask for the same one."""
+    """Unique names for imported workflows, in linear time even if many want the same one."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
 
     def free(self, name: str) -> str:
-        """The name, with a number behind it if it is taken."""
+        """The name, with a number appended if it is taken."""
         if name not in self._taken:
             return name
         number = self._next.get(name, 2)

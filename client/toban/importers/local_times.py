@@ -1,6 +1,6 @@
-"""From local times to instants, one day at a time.
+"""Converts local times to instants, one day at a time.
 
-Deliberately simple, and apart from `toban.definition.timing`: the two are held against each other.
+Deliberately simple, and independent of `toban.definition.timing`: the results of the two are compared.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def first_times(
 ) -> list[datetime]:
     """The first instants strictly after `after`, in UTC; fewer if there are fewer in the next 120 years.
 
-    `on` says which days count, `times` which times of them. `shifts`: one that the clocks pass over is due right
-    after the gap, else never. `repeats`: one that they show twice is due twice, else the first time.
+    `on` selects days, `times` has the times of a day. `shifts`: a time that a clock change skips is due right after the
+    gap, else never. `repeats`: a repeated time is due twice, else the first time.
     """
     found = (
         instant
@@ -59,7 +59,7 @@ def _instants(day: date, at: time, zone: ZoneInfo, shifts: bool, repeats: bool) 
 
 
 def _end_of_gap(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
-    """The first second with the offset of `after`; that of `before` is another."""
+    """The first second with the offset of `after`; that of `before` differs."""
     offset = after.astimezone(zone).utcoffset()
     low, high = int(before.timestamp()), int(after.timestamp())
     while high - low > 1:

@@ -1,6 +1,6 @@
-"""`OnCalendar=` of systemd timers: reading it, its due times, and the schedule that means the same.
+"""Parses `OnCalendar=` of systemd timers, computes its due times, and converts it to an equal schedule.
 
-`[weekdays] [date] [time] [zone]`, as systemd.time(7) has it: lists, ranges `a..b`, steps `a/b`, `*`, and the short
+`[weekdays] [date] [time] [zone]`, as in systemd.time(7): lists, ranges `a..b`, steps `a/b`, `*`, and the short
 names. Of days counted from the end of a month only the last one, `~1`, has a counterpart.
 """
 
@@ -29,13 +29,13 @@ _SHORT = {
 }
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _ELEMENT = re.compile(r"(?P<low>[0-9]+)(?:\.\.(?P<high>[0-9]+))?(?:/(?P<step>[0-9]+))?")
-_YEARS = (1970, 2199)  # as far as systemd goes
+_YEARS = (1970, 2199)  # the maximum of systemd
 _ALL_WEEK = frozenset(range(7))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
-    """An expression, read. Weekdays count from Monday as 0; `years` is None for all of them.
+    """A parsed expression. Weekdays count from Monday as 0; `years` is None for all of them.
 
     `last_day`: the last day of each month, instead of `days`. `zone` is empty if the expression names none.
     """
@@ -61,7 +61,7 @@ class Calendar:
         )
 
     def times(self, zone: ZoneInfo) -> Times:
-        """When systemd is due: times that the clocks pass over never, those that they show twice the first time."""
+        """The due times of systemd: skipped local times never, repeated ones the first time."""
         of_day = [
             time(hour, minute, second)
             for hour in sorted(self.hours)
@@ -80,7 +80,7 @@ def _is_last(day: date) -> bool:
 
 
 def parse_calendar(text: str) -> Calendar:
-    """Raises ImportProblem for what systemd would not read, or has no counterpart."""
+    """Raises ImportProblem for syntax that systemd would refuse, or that has no counterpart."""
     words = text.split()
     zone = ""
     if len(words) > 1 and (words[-1] == "UTC" or ("/" in words[-1] and words[-1][0].isalpha())):
@@ -121,12 +121,12 @@ def parse_calendar(text: str) -> Calendar:
 
 
 def schedule_of(calendar: Calendar, zone: ZoneInfo) -> dict[str, Any]:
-    """The schedule that is due at the same times, as a definition has it; raises ImportProblem if there is none."""
+    """The schedule with the same due times, as in a definition; raises ImportProblem if there is none."""
     if (once := _single(calendar, zone)) is not None:
         return {"at": once.isoformat()}
     day, weekday = _day_fields(calendar)
     fields = [
-        # Never `*`: that would follow the clock through its changes, which systemd does not.
+        # Never `*`: that would follow clock changes, which systemd does not.
         _list(calendar.minutes),
         _list(calendar.hours),
         day,
@@ -152,7 +152,7 @@ def _begin(year: int, zone: ZoneInfo) -> datetime:
 
 
 def _single(calendar: Calendar, zone: ZoneInfo) -> datetime | None:
-    """The only time, if there is only one."""
+    """The only due time, if there is just one."""
     sets = (calendar.months, calendar.days, calendar.hours, calendar.minutes, calendar.seconds)
     if calendar.years is None or calendar.last_day or calendar.weekdays != _ALL_WEEK:
         return None
@@ -177,7 +177,7 @@ def _day_fields(calendar: Calendar) -> tuple[str, str]:
     weekday = "*" if len(crons) == 7 else _list(crons)
     if day == "*" or weekday == "*":
         return day, weekday
-    # `*/31` is the first of a month alone, `*/7` Sunday.
+    # `*/31` is only the first of a month, `*/7` only Sunday.
     if not calendar.last_day and 1 in calendar.days:
         others = calendar.days - {1}
         return f"*/31,{_list(others)}" if others else "*/31", weekday
@@ -190,7 +190,7 @@ def _day_fields(calendar: Calendar) -> tuple[str, str]:
 
 
 def _list(values: Iterable[int]) -> str:
-    """The values as a field: with a step if they are evenly spaced, else ranges and single ones."""
+    """The values as a field: with a step if they are evenly spaced, else ranges and single values."""
     ordered = sorted(values)
     if len(ordered) > 2:
         step = ordered[1] - ordered[0]
@@ -221,7 +221,7 @@ def _read_date(text: str, whole: str) -> tuple[frozenset[int] | None, frozenset[
 
 
 def _year(text: str) -> int:
-    """Two digits are those of 1970 to 2069."""
+    """Two digits mean 1970 to 2069."""
     year = int(text)
     return year if year > 99 else year + (2000 if year < 70 else 1900)
 

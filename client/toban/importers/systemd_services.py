@@ -1,4 +1,4 @@
-"""Makes steps of a systemd service."""
+"""Creates steps from a systemd service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from toban.importers.import_model import ImportedNames, ImportProblem, literal, 
 from toban.importers.systemd_units import Unit, parse_bytes, parse_span
 
 _TYPES = ("simple", "exec", "oneshot", "idle")
-# What is made use of, and what changes nothing for a process that a daemon supervises and whose output it keeps.
+# Directives that are imported, and those without effect on a process that a daemon supervises and whose output it
+# stores.
 _TAKEN = frozenset(
     {
         "Type",
@@ -59,13 +60,13 @@ _ALWAYS_OFF = {
     "StandardOutput": _KEPT,
     "StandardError": _KEPT,
 }
-# A wall that is not put up needs no counterpart.
+# A restriction that is off needs no counterpart.
 _WALLS = ("Private", "Protect", "Restrict", "Lock", "NoNewPrivileges", "MemoryDeny")
-# What systemd does unless it is told otherwise, and what stands for no end.
+# The default of systemd, and a duration that means "no limit".
 _STOP_TIME = "90s"
 _ENDLESS = "3650d"
 _ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
-# In the units of a user they are others.
+# They differ in the units of a user.
 _OF_ROOT = {
     "t": "/run",
     "S": "/var/lib",
@@ -80,14 +81,14 @@ _OF_ROOT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSteps:
-    """The steps of a service, in their order."""
+    """The steps of a service, in order."""
 
     steps: list[dict[str, Any]]
     notes: list[str]
 
 
 def specifiers_of(name: str, *, of_a_user: bool = False) -> dict[str, str]:
-    """What `%n` and the like mean in a unit of the system's manager; in one of a user some are not known."""
+    """The values of `%n` and other specifiers in a unit of the system's manager; for a user's unit some are unknown."""
     stem = name.rpartition(".")[0]
     prefix, _, instance = stem.partition("@")
     known = {"%": "%", "n": name, "N": stem, "p": prefix, "i": instance}
@@ -98,7 +99,7 @@ def specifiers_of(name: str, *, of_a_user: bool = False) -> dict[str, str]:
 
 
 def _unescaped(text: str) -> str:
-    """The path or text that a part of a unit's name stands for. Raises UnicodeDecodeError."""
+    """The path or text that part of a unit's name encodes. Raises UnicodeDecodeError."""
     data = text.replace("-", "/").encode()
     return _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), data).decode()
 
@@ -126,7 +127,7 @@ def steps_of(service: Unit, *, home: Callable[[str], str]) -> ServiceSteps:
 
 
 def _unmapped(service: Unit, kind: str) -> list[str]:
-    """What to say about directives that are left out; raises ImportProblem if one may not be."""
+    """Notes about directives that are left out; raises ImportProblem if one must not be."""
     notes: list[str] = []
     wrong: list[str] = []
     for (section, key), values in service.values.items():
@@ -174,7 +175,7 @@ def _common(
     home: Callable[[str], str],
     notes: list[str],
 ) -> dict[str, Any]:
-    """What all steps have."""
+    """The fields that all steps share."""
     common: dict[str, Any] = {}
     user = expand_specifiers(service.last("Service", "User"), specifiers)
     directory = expand_specifiers(service.last("Service", "WorkingDirectory", "/"), specifiers)
@@ -196,7 +197,7 @@ def _common(
     if user:
         common["user"] = user
     whole = service.last("Service", "TimeoutSec")
-    # Only the start of a oneshot service is all that it does.
+    # Only for a oneshot service does the start include all of its work.
     limit = (
         service.last("Service", "TimeoutStartSec", whole)
         if kind == "oneshot"

@@ -1,4 +1,4 @@
-"""Makes workflows of systemd timers and their services."""
+"""Creates workflows from systemd timers and their services."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toban.importers.systemd_calendar import Calendar, parse_calendar, schedule_
 from toban.importers.systemd_services import specifiers_of, steps_of
 from toban.importers.systemd_units import Unit, parse_span, read_unit
 
-# Long enough to stand for "however long ago".
+# Long enough to mean "at any time in the past".
 _ANY_TIME_AGO = "3650d"
 _TAKEN = frozenset(
     {
@@ -31,7 +31,7 @@ _TAKEN = frozenset(
         "AccuracySec",
     }
 )
-# They change nothing about when the service is started.
+# They do not affect when the service is started.
 _HARMLESS = frozenset({"RemainAfterElapse", "FixedRandomDelay"})
 _ALWAYS_OFF = frozenset({"WakeSystem", "OnClockChange", "OnTimezoneChange", "DeferReactivation"})
 _OF_UNIT = frozenset({"Description", "Documentation", "DefaultDependencies", "Before", "After", "Wants", "Conflicts"})
@@ -47,10 +47,10 @@ def import_timer(
     ignored: Collection[str] = (),
     times: CalendarTimes = Calendar.times,
 ) -> WorkflowDraft:
-    """The workflow of a timer: the name of one, or the path of its file. Raises ImportProblem if there is none.
+    """The workflow of a timer, given by name or by the path of its file. Raises ImportProblem if there is none.
 
-    `root` stands before the directories of systemd. `zone` is where the machine's clock is. Directives that are
-    `ignored` are left out. `times` computes when a calendar expression is due.
+    `root` is a prefix of systemd's directories. `zone` is the machine's time zone. `ignored` directives are left out.
+    `times` computes the due times of a calendar expression.
     """
     beside = os.path.dirname(os.path.abspath(timer)) if os.path.basename(timer) != timer else ""
     name = os.path.basename(timer)
@@ -77,7 +77,7 @@ def import_timer(
     except ImportProblem as problem:
         problems.append(ImportProblem(f"{service_name}: {problem}", ignorable=problem.ignorable))
     if made is None or problems:
-        # Both at once: nobody wants to learn of them one by one.
+        # Report both at once, not one by one.
         raise ImportProblem("; ".join(map(str, problems)), ignorable=any(each.ignorable for each in problems))
     notes: list[str] = []
     if asked != name:

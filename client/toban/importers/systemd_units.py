@@ -1,4 +1,4 @@
-"""Unit files of systemd: finding them, with their drop-ins, and reading what they say."""
+"""Finds and reads unit files of systemd with their drop-ins."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _SIZE = re.compile(r"([0-9]+)([KMGT]?)B?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What a unit says: the values of each directive in order, those of drop-ins after them."""
+    """The contents of a unit: the values of each directive in order, those of drop-ins last."""
 
     name: str
     file: str
@@ -77,17 +77,17 @@ class Unit:
         return self.values.get((section, key), ())
 
     def last(self, section: str, key: str, default: str = "") -> str:
-        """The value of a directive that has one: the last that was given."""
+        """The value of a directive with one value: the last one given."""
         found = self.all(section, key)
         return found[-1] if found else default
 
     @property
     def of_a_user(self) -> bool:
-        """Whether it is for the manager of a user, not that of the system."""
+        """Whether it is for a user's manager, not the system's."""
         return "/systemd/user/" in os.path.abspath(self.file).replace(os.sep, "/")
 
     def without(self, keys: Collection[str]) -> tuple[Unit, list[str]]:
-        """The unit without these directives, and those that it had, as they stood."""
+        """The unit without these directives, and the removed ones as written."""
         left = {place: given for place, given in self.values.items() if place[1] not in keys}
         gone = [f"{key}={given[-1]}" for (_, key), given in self.values.items() if key in keys and given]
         return replace(self, values=left), gone
@@ -98,10 +98,10 @@ class Unit:
 
 
 def read_unit(name: str, *, root: str, beside: str = "") -> Unit:
-    """Finds a unit by its name, or another name that a link gives it, and reads it with its drop-ins.
+    """Finds a unit by its name, or by another name that a link gives it, and reads it with its drop-ins.
 
-    `root` stands before the places where systemd looks; `beside` is a directory that goes before them all. The name of
-    the unit is its own. Raises ImportProblem if there is none, or it cannot be read.
+    `root` is a prefix of the directories that systemd searches; `beside` is a directory that is searched first. The
+    result has the unit's own name. Raises ImportProblem if there is none, or it cannot be read.
     """
     places = _Places(
         root=root or "/",
@@ -119,18 +119,18 @@ def read_unit(name: str, *, root: str, beside: str = "") -> Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Places:
-    """The directories in which units are looked for, and what stands before absolute links in them."""
+    """The directories that are searched for units, and the prefix of absolute links in them."""
 
     root: str
     directories: Sequence[str]
 
     def is_masked(self, path: str) -> bool:
-        """Whether it is a link to nothing: there is such a unit or drop-in, and it is not to be read."""
+        """Whether it is a link to nothing: such a unit or drop-in is masked."""
         nothing = os.path.normpath(os.path.join(self.root, _NOTHING.lstrip("/")))
         return self.chased(path) in (_NOTHING, nothing)
 
     def chased(self, path: str) -> str:
-        """Where a link ends in the files of that system; another path as it is. Raises ImportProblem."""
+        """The target of a link in the files of that system; another path as it is. Raises ImportProblem."""
         for _ in range(_MOST_LINKS):
             if not os.path.islink(path):
                 return path
@@ -138,16 +138,16 @@ class _Places:
         raise ImportProblem(f"{path} is part of a cycle of links")
 
     def pointed(self, link: str) -> str:
-        """What a link names."""
+        """The direct target of a link."""
         target = os.readlink(link)
         if os.path.isabs(target):
             return os.path.normpath(os.path.join(self.root, target.lstrip("/")))
         return os.path.normpath(os.path.join(os.path.dirname(link), target))
 
     def renamed(self, file: str) -> str:
-        """The name of the unit that a file is another name of; empty: it is none.
+        """The name of the unit for which a file is an alias; empty if it is no alias.
 
-        A link to a file in none of the directories brings that file here, under the name of the link.
+        A link to a file outside of the directories adds that file under the name of the link.
         """
         if not os.path.islink(file):
             return ""
@@ -185,13 +185,13 @@ def _found(name: str, places: _Places) -> tuple[str, str]:
 
 
 def _template_of(name: str) -> str:
-    """Of an instance the template; empty: it is none."""
+    """The template of an instance; empty if it is no instance."""
     prefix, at, rest = name.partition("@")
     return f"{prefix}@.{rest.rpartition('.')[2]}" if at else ""
 
 
 def _with_instance_of(name: str, template: str) -> str:
-    """A template becomes the instance that the name has; another name stays as it is."""
+    """Turns a template into the instance of the name; another name stays as it is."""
     prefix, _, kind = template.rpartition("@.")
     instance = name.rpartition(".")[0].partition("@")[2]
     return f"{prefix}@{instance}.{kind}" if prefix and instance else template
@@ -215,7 +215,7 @@ def _other_names(name: str, places: _Places) -> list[str]:
 
 
 def _drop_ins(name: str, places: _Places) -> list[str]:
-    """By file name; of namesakes the first counts, and those for the whole type come last."""
+    """By file name; the first of each name counts, and those for the whole type come last."""
     names = (name, *_other_names(name, places))
     folders = [
         os.path.join(directory, f"{each}.d")
@@ -266,7 +266,7 @@ def _read_into(values: dict[tuple[str, str], list[str]], path: str, content: str
         if value:
             given.append(value)
             continue
-        # An empty value takes back those before; that of one trigger those of all.
+        # An empty value resets the earlier ones; that of one trigger resets all triggers.
         for taken_back in _TRIGGERS if key in _TRIGGERS else (key,):
             values.get((section, taken_back), []).clear()
 

@@ -1,4 +1,4 @@
-"""Drafts as files, and their due times on both sides."""
+"""Writes drafts as files, and compares their due times with the original's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toban.importers.import_model import ImportProblem, WorkflowDraft
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenWorkflow:
-    """A draft as text that was read back, with its next times: as they were (None: not known), and as they are."""
+    """A draft as text that was parsed again, with its next times: the original's (None: unknown), and its own."""
 
     draft: WorkflowDraft
     text: str
@@ -27,12 +27,12 @@ class WrittenWorkflow:
 
     @property
     def same(self) -> bool | None:
-        """Whether it fires at the same moments; None if that cannot be said."""
+        """Whether it fires at the same moments; None if that is unknown."""
         return None if self.theirs is None else self.theirs == self.ours
 
 
 def written(draft: WorkflowDraft, *, after: datetime, count: int) -> WrittenWorkflow:
-    """Raises ImportProblem if the workflow would not hold."""
+    """Raises ImportProblem if the workflow would be invalid."""
     text = _text(draft)
     parsed = parse(text, file=f"{draft.name}.yaml")
     if not parsed.ok or parsed.documents[0].workflow is None:
@@ -40,7 +40,7 @@ def written(draft: WorkflowDraft, *, after: datetime, count: int) -> WrittenWork
         raise ImportProblem(f"the imported workflow is invalid: {problems}")
     known = [s for s in parsed.documents[0].workflow.schedules if s.cron != REBOOT]
     if draft.theirs is not None:
-        # Intervals have no times that the other side could tell in advance.
+        # The due times of intervals cannot be known in advance on the other side.
         known = [s for s in known if s.every is None]
     theirs = None if draft.theirs is None else draft.theirs(after, count)
     return WrittenWorkflow(draft=draft, text=text, theirs=theirs, ours=_times(known, draft, after, count))
@@ -53,7 +53,7 @@ def _times(schedules: Sequence[Schedule], draft: WorkflowDraft, after: datetime,
         return (due.at for due in islice(dues, count))
 
     found: list[datetime] = []
-    # The same moment in two schedules is one: a timer fires once, and so would `overlap: skip`.
+    # The same moment in two schedules counts once: a timer fires once, and so would `overlap: skip`.
     for at in merge(*map(of, schedules)):
         if at not in found[-1:]:
             found.append(at)
