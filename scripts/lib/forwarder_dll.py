@@ -19,7 +19,7 @@ FILE_ALIGNMENT = 0x200
 
 
 def dll(name: str, forwarded: Mapping[str, str]) -> bytes:
-    """The whole file: headers and one section, which holds the table of exports."""
+    """The whole file: headers and one section with the export table."""
     exports = _exports(name, dict(sorted(forwarded.items())))
     raw_size = -(-len(exports) // FILE_ALIGNMENT) * FILE_ALIGNMENT
     dos = struct.pack("<2s58xI", b"MZ", 64)
@@ -87,7 +87,7 @@ def _exports(name: str, forwarded: Mapping[str, str]) -> bytes:
         return at
 
     own = place(name)
-    # An address that lies within this table is the text of a name elsewhere.
+    # An address within this table is the text of a name in another DLL.
     targets = [place(target) for target in forwarded.values()]
     exported = [place(export) for export in forwarded]
     head = struct.pack("<IIHHIIIIIII", 0, 0, 0, 0, own, 1, count, count, functions, names, ordinals)

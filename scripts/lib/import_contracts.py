@@ -1,4 +1,4 @@
-"""An import contract that import-linter lacks: modules and packages that may import only what is listed."""
+"""An import contract that import-linter lacks: modules and packages that may import only listed modules."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from importlinter import Contract, ContractCheck, fields, output
 class OnlyContract(Contract):
     """Each of `modules` may directly import the standard library, the others of them, and `allowed`.
 
-    A package stands for every module below it. Packages above a module are not checked: importing `a.b` also runs
-    `a`, so `a` needs a contract of its own if that matters.
+    A package means every module below it. Packages above a module are not checked: importing `a.b` also runs `a`, so
+    `a` needs its own contract if that matters.
     """
 
     type_name = "only"

@@ -1,6 +1,6 @@
-"""Makes the scripts' virtual environment and keeps it up to date. `venv.sh` calls it: venv.py DIRECTORY EXTRAS.
+"""Creates the scripts' virtual environment and keeps it up to date. `venv.sh` calls it: venv.py DIRECTORY EXTRAS.
 
-Kept readable for Python 3.6, so that one that is too old can say so.
+Written for Python 3.6, so that an interpreter that is too old can say so.
 """
 
 import sys
@@ -22,7 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 STAMP = "toban-setup.json"
 SHOWN = 25
 
-# What has to be known of an interpreter before it is used.
+# Facts about an interpreter that are needed before it is used.
 _FACTS = (
     "import json, sys, importlib.util as u; print(json.dumps({"
     "'version': list(sys.version_info[:3]),"
@@ -32,7 +32,7 @@ _FACTS = (
 
 
 class SetupError(Exception):
-    """The environment cannot be made; the text says why and what to do."""
+    """The environment cannot be created; the text says why and what to do."""
 
 
 def main(directory: str, wanted: str) -> int:
@@ -60,7 +60,7 @@ def _is_ready(directory: str, stamp: Dict[str, Any], extras: Set[str]) -> bool:
 
 
 def _may_stay(directory: str, stamp: Dict[str, Any]) -> bool:
-    """Whether an environment of ours was finished, has not been moved, and is of the interpreter asked for."""
+    """Whether this script finished the environment, it was not moved, and it has the requested interpreter."""
     asked = os.environ.get("TOBAN_PYTHON")
     return (
         stamp.get("directory") == directory
@@ -73,7 +73,7 @@ def _set_up(directory: str, stamp: Dict[str, Any], extras: Set[str]) -> None:
     log, path = tempfile.mkstemp(prefix="toban-setup-", suffix=".log")
     try:
         if _may_stay(directory, stamp):
-            # What was installed for another script stays.
+            # Keep packages that were installed for another script.
             extras = extras | set(stamp["extras"])
         elif stamp or not os.path.exists(directory):
             _create(directory, log, path)
@@ -91,7 +91,7 @@ def _set_up(directory: str, stamp: Dict[str, Any], extras: Set[str]) -> None:
 
 
 def _interpreter() -> str:
-    """The one that was asked for, else the first that is new enough, else the one to complain about."""
+    """The requested interpreter, else the first that is new enough, else the one to report as too old."""
     asked = os.environ.get("TOBAN_PYTHON")
     if asked:
         return asked
@@ -122,7 +122,7 @@ def _create(directory: str, log: int, path: str) -> None:
         )
     print(f"setup: making {_short(directory)} with Python {_dotted(version)}", file=sys.stderr)
     if os.path.isdir(directory):
-        # Ours, and of no use: never finished, moved, or of another interpreter.
+        # Created by this script and unusable: unfinished, moved, or of another interpreter.
         shutil.rmtree(directory)
     os.makedirs(directory)
     _write_stamp(directory, {"unfinished": True})
@@ -130,7 +130,7 @@ def _create(directory: str, log: int, path: str) -> None:
 
 
 def _check_foreign(directory: str) -> None:
-    """An environment that somebody made by hand is installed into, never removed."""
+    """Installs into an environment that was created by hand, and never removes it."""
     advice = f"remove {_short(directory)}, or name another directory with TOBAN_VENV"
     if not os.access(f"{directory}/bin/python", os.X_OK):
         raise SetupError(f"cannot use {directory}: it is no virtual environment; {advice}")
@@ -184,7 +184,7 @@ def _facts(python: str) -> Dict[str, Any]:
 
 
 def _stamp(directory: str) -> Dict[str, Any]:
-    """What was noted about an environment of ours; empty if it is not ours, or not there."""
+    """The notes about an environment that this script created; empty if there is none."""
     try:
         with open(f"{directory}/{STAMP}") as file:
             stamp: Dict[str, Any] = json.load(file)
@@ -207,7 +207,7 @@ def _digest() -> str:
 
 
 def _take(fd: int) -> None:
-    """One setup at a time; the kernel lets go of the lock when this process ends."""
+    """One setup at a time; the kernel releases the lock when this process ends."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

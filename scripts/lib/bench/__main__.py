@@ -1,4 +1,4 @@
-"""`scripts/bench`: proves that syncs are on, measures, tells, and judges."""
+"""`scripts/bench`: proves that syncs are on, measures, prints the results and judges them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     given = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _told_to_stop)
     try:
-        # Resolved, as the kernel names the files that are synced.
+        # Resolved, as the kernel names the synced files.
         place = Path(given.dir).resolve()
         with tempfile.TemporaryDirectory(prefix="toban-bench.", dir=place) as name:
             return _bench(given, Path(name))
@@ -101,7 +101,7 @@ def _all_hold(results: Sequence[Result]) -> bool:
 
 
 def _check_place(work: Path, sizes: Sizes, quick: bool) -> None:
-    """Raises BenchError where the figures would mean nothing, or the disk is too small."""
+    """Raises BenchError if the results would be meaningless, or the disk is too small."""
     kind = machine.filesystem(work)
     if kind in _IN_MEMORY and not quick:
         raise BenchError(
@@ -122,7 +122,7 @@ def _print_json(document: dict[str, Any]) -> None:
 
 
 def _say(text: str) -> None:
-    """Somebody who waits sees what for."""
+    """Prints progress for the waiting user."""
     if sys.stderr.isatty():
         print(f"bench: {text}", file=sys.stderr)
 

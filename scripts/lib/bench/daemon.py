@@ -1,4 +1,4 @@
-"""The daemon that is measured: a real one, on a state directory of its own, known by its pid and its spawner's."""
+"""The measured daemon: a real one, with its own state directory, known by its pid and its spawner's."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Daemon:
         return f"{self.state}/toban.sock"
 
     def drive(self, command: str, *arguments: object) -> dict[str, Any]:
-        """What a client process did, and how long it took. Raises BenchError."""
+        """The result of a client process, and its duration. Raises BenchError."""
         return client_of(self.socket, command, *arguments)
 
     def wait_serving(self) -> None:
-        """Raises BenchError with what the daemon said."""
+        """Raises BenchError with the daemon's message."""
         deadline = time.monotonic() + START_WITHIN
         while not self._announced():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -59,7 +59,7 @@ class Daemon:
         self.spawner = children[0]
 
     def stop(self) -> None:
-        """Ends it and waits until its spawner is gone too. Raises BenchError if it does not end by itself."""
+        """Ends it and waits until its spawner has ended too. Raises BenchError if it does not end on its own."""
         spawner = -1
         with contextlib.suppress(ProcessLookupError):
             spawner = os.pidfd_open(self.spawner) if self.spawner else -1
@@ -82,7 +82,7 @@ class Daemon:
             if self.pid:
                 os.kill(self.pid, signum)
             else:
-                # It never came so far as to say its pid: everything in the session that was made for it.
+                # It did not start far enough to report its pid: kill everything in its session.
                 os.killpg(self._process.pid, signum)
 
     def _announced(self) -> bool:
@@ -99,7 +99,7 @@ class Daemon:
 
 @contextlib.contextmanager
 def running(work: Path, name: str, *, under: Sequence[str] = ()) -> Iterator[Daemon]:
-    """A daemon that serves, on the state `name` in `work`; `under` is a command that starts it."""
+    """A running daemon with the state `name` in `work`; `under` is a command that starts it."""
     state, log = work / name, work / f"{name}.log"
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TOBAN_")}
     with log.open("wb") as output:
@@ -120,14 +120,14 @@ def running(work: Path, name: str, *, under: Sequence[str] = ()) -> Iterator[Dae
 
 
 def client_of(socket: str, command: str, *arguments: object) -> dict[str, Any]:
-    """Runs the driver; a client in a process of its own never shares pages or time with the daemon's figures."""
+    """Runs the driver; a client in a separate process never adds pages or time to the daemon's figures."""
     answer = run_module("driver", socket, command, *arguments)
     found: dict[str, Any] = json.loads(answer)
     return found
 
 
 def run_module(name: str, *arguments: object) -> str:
-    """What a program of this package printed. Raises BenchError with what it complained about."""
+    """The output of a program of this package. Raises BenchError with its error message."""
     words = [sys.executable, "-m", f"{__package__}.{name}", *map(str, arguments)]
     return run_program(f"{name} {arguments[1] if len(arguments) > 1 else ''}".strip(), words)
 
@@ -144,7 +144,7 @@ def run_program(what: str, words: Sequence[str], given: str = "") -> str:
 
 
 def spawning(program: str, count: int) -> float:
-    """Seconds in which a bare interpreter starts and awaits a program so often. Raises BenchError."""
+    """Seconds in which a bare interpreter starts and awaits a program that many times. Raises BenchError."""
     words = [sys.executable, "-I", "-S", FLOORS, "spawn", program, str(count)]
     return float(run_program("the floor of a spawn", words))
 
@@ -152,7 +152,7 @@ def spawning(program: str, count: int) -> float:
 def _children(pid: int) -> list[int]:
     found: list[int] = []
     for task in os.listdir(f"/proc/{pid}/task"):
-        # A thread may have ended since.
+        # A thread may have ended meanwhile.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
     return found

@@ -1,17 +1,17 @@
-"""The client's side of a measurement, in a process of its own: driver SOCKET COMMAND …
+"""The client of a measurement, in a separate process: driver SOCKET COMMAND …
 
     hello                    one call
     apply FILE…              stores definitions
     run WORKFLOW STEPS       from StartRun until the end of the run was seen
     log WORKFLOW SOURCE      from StartRun until a follower has received all of SOURCE
-    trigger WORKFLOW COUNT   from StartRun until the step's process runs, again and again
-    emit TYPE COUNT          from EmitEvent until the step's process of the only run that it starts runs, likewise
+    trigger WORKFLOW COUNT   from StartRun until the step's process runs, COUNT times
+    emit TYPE COUNT          from EmitEvent until the step's process of the one run that it starts runs, COUNT times
     schedule PROGRAM COUNT   stores that many workflows that are due in a distant month
     postpone PROGRAM COUNT AT   makes the first of them due at AT, in seconds since the epoch
     ready COUNT              waits until that many schedules are known, and the time of the next
     collect                  a pass of retention
 
-Prints JSON. The connection stands before anything is timed.
+Prints JSON. Connects before the measurement starts.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Driver:
         return {"seconds": delays}
 
     def _process_started(self, run_id: str) -> float:
-        """When the only process of a run was, in seconds since the epoch; waits until the run has ended."""
+        """The start of a run's only process, in seconds since the epoch; waits until the run has ended."""
         for _ in self._runs.WatchRun(run_pb2.WatchRunRequest(id=run_id), timeout=TIMEOUT):
             pass
         request = run_pb2.ListProcessExecutionsRequest(run_id=run_id)
@@ -191,10 +191,10 @@ async def _printed(messages: AsyncIterable[run_pb2.StreamLogsResponse]) -> Async
 
 
 def _for_each(count: int, call: Callable[[int], None]) -> float:
-    """Calls with each number, many at a time, and says how many seconds it took."""
+    """Calls it with each number, many at a time; returns the seconds it took."""
     began = time.perf_counter()
     with ThreadPoolExecutor(CALLERS) as pool:
-        # The list raises what a call has raised.
+        # The list raises the exceptions of the calls.
         list(pool.map(call, range(count)))
     return time.perf_counter() - began
 

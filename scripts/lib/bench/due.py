@@ -1,4 +1,4 @@
-"""Runs that schedules start, as another reader of the database sees them come."""
+"""Observes runs that schedules start, as another reader of the database."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """Seconds after they were due: when each run was seen, so it was committed; when it says it was created; and when
-    all had ended."""
+    """Seconds after the due time: when each run was seen, so it was committed; its own creation time; and when all had
+    ended.
+    """
 
     seen: tuple[float, ...]
     created: tuple[float, ...]
@@ -39,7 +40,7 @@ def last_row(daemon: Daemon) -> int:
 
 
 def await_runs(daemon: Daemon, *, at: int, count: int, after: int) -> Arrivals:
-    """Watches until `count` runs that are due at `at` have come and ended. Raises BenchError if they do not."""
+    """Watches until `count` runs due at `at` have started and ended. Raises BenchError if they do not."""
     time.sleep(max(0.0, at - time.time() - LOOK_EVERY))
     seen: list[float] = []
     created: list[float] = []
@@ -55,7 +56,7 @@ def await_runs(daemon: Daemon, *, at: int, count: int, after: int) -> Arrivals:
                 if scheduled != at * _SECOND:
                     raise BenchError(f"cannot measure: a run was due at {scheduled}, not at {at}")
                 last = row
-                # What was read was there by now at the latest, and not before the last look.
+                # A row was committed by now at the latest, and after the previous read.
                 seen.append(time.time() - at)
                 created.append(made / _SECOND - at)
             if now > at + COME_WITHIN:
@@ -71,7 +72,7 @@ def await_runs(daemon: Daemon, *, at: int, count: int, after: int) -> Arrivals:
 
 
 def await_calm(daemon: Daemon) -> None:
-    """Until nothing is due any more and no run is active. Raises BenchError if that does not come."""
+    """Waits until nothing is due and no run is active. Raises BenchError if that does not happen."""
     until = time.time() + END_WITHIN
     with _reading(daemon) as connection:
         while _overdue(connection) or _active(connection, 0):
@@ -81,7 +82,7 @@ def await_calm(daemon: Daemon) -> None:
 
 
 def check_outcome(connection: sqlite3.Connection, at: int, after: int, count: int) -> None:
-    """Each has succeeded, and the ledger has a line for each. Raises BenchError."""
+    """Checks that each has succeeded, and has a ledger line. Raises BenchError."""
     (succeeded,) = connection.execute(
         "SELECT count(*) FROM runs WHERE rowid > ? AND state = 'SUCCEEDED'", (after,)
     ).fetchone()
@@ -95,7 +96,7 @@ def check_outcome(connection: sqlite3.Connection, at: int, after: int, count: in
 
 
 def _overdue(connection: sqlite3.Connection) -> int:
-    """Schedules whose run is still to be stored: that and the next due time are one transaction."""
+    """Schedules whose run is not stored yet: the run and the next due time are one transaction."""
     (overdue,) = connection.execute(
         "SELECT count(*) FROM schedules WHERE alarm <= ?", (int(time.time() * _SECOND),)
     ).fetchone()

@@ -1,4 +1,4 @@
-"""Proves, before anything is timed, that the daemon syncs what it must: by counting the calls of a short chain."""
+"""Proves, before any measurement, that the daemon syncs its files: counts the calls of a short chain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STEPS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """How many syncs of one kind there were, and how many there must be at least."""
+    """The number of syncs of one kind, and the required minimum."""
 
     what: str
     counted: int
@@ -37,7 +37,7 @@ class Proof:
 
 
 def prove(work: Path, program: str) -> Proof:
-    """Raises NotDurableError naming what is missing, BenchError if it cannot be found out."""
+    """Raises NotDurableError with the missing syncs, BenchError if they cannot be counted."""
     definition = work / "proof.yaml"
     definition.write_text(workflows.chain(program, STEPS))
     with traced(work, "proof") as (daemon, tracer):
@@ -68,7 +68,7 @@ def _counts(syncs: Sequence[Sync], state: Path, run: str) -> list[Count]:
     attempts = directory / "attempts"
     commits = sum(sync.path == state / "toban.db-wal" for sync in syncs)
     made = {sync.path for sync in syncs} & {state / "runs", directory}
-    # A step's supervisor is a process of its own: file and directory for its claim, then the file for the end.
+    # A step's supervisor is a separate process: file and directory for its claim, then the file for the end.
     claims = ends = 0
     for _, group in itertools.groupby(syncs, key=lambda sync: sync.process):
         kinds = [

@@ -1,15 +1,15 @@
-"""Why there is no result.
+"""Errors of the bench.
 
 BenchError
-    NotDurableError    the daemon does not make durable what it says it does
+    NotDurableError    the daemon does not sync data that it reports as stored
 """
 
 from __future__ import annotations
 
 
 class BenchError(Exception):
-    """Something could not be measured; the text says why."""
+    """A measurement failed; the text says why."""
 
 
 class NotDurableError(BenchError):
-    """Times would mean nothing; the text says which calls are missing."""
+    """Times would be meaningless; the text says which calls are missing."""

@@ -1,10 +1,10 @@
-"""Which of many workflows an event starts, without a daemon around it: event_resolution DATABASE COMMAND …
+"""Measures deciding which of many workflows an event starts, without a daemon: event_resolution DATABASE COMMAND …
 
-    fill COUNT CANDIDATES      stores that many workflows, each of which listens to one type of events
-    measure CANDIDATES EVENTS  decides about so many events, in turns with the bare evaluation of the same conditions
+    fill COUNT CANDIDATES      stores that many workflows, each of which listens to one event type
+    measure CANDIDATES EVENTS  decides EVENTS events, alternating with the bare evaluation of the same conditions
 
-Every type has CANDIDATES workflows that listen to it, each with a condition of its own. Prints JSON; times are in
-seconds, and those of many events are lists.
+Every type has CANDIDATES listening workflows, each with its own condition. Prints JSON; times are in seconds, and
+those of many events are lists.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def event_type(number: int) -> str:
 
 
 def condition(number: int) -> str:
-    """Of the workflow with that number among those that listen to a type: no two are the same."""
+    """The condition of the workflow with that number among the listeners of a type: all differ."""
     amount = 40 * number
     shapes = (
         f"event.payload.amount > {amount}",
@@ -56,7 +56,7 @@ def condition(number: int) -> str:
 
 
 def payload(number: int) -> dict[str, Any]:
-    """Of an event: ten fields, and others for each."""
+    """The payload of an event: ten fields, different for each event."""
     return {
         "id": f"order-{number}",
         "kind": f"kind{number % 4}",
@@ -112,7 +112,7 @@ async def measure(store: SqlStore, candidates: int, events: int) -> dict[str, An
         answer = await matching.judge(event)
         ours.append(time.perf_counter() - began)
         _check(answer, found)
-    # Neither is timed while the other's first time is still in it.
+    # Skip the first sample of each: it includes one-time costs.
     return {
         "first": first,
         "first_of_type": another,
@@ -128,7 +128,7 @@ async def _timed(matching: EventMatcher, event: Emitted) -> float:
 
 
 class _Bare:
-    """The floor: compiled programs, and data that is converted before the clock starts."""
+    """The floor: compiled programs, and data that was converted before the measurement."""
 
     def __init__(self, candidates: int) -> None:
         self._environment = cel.NewEnv(variables={"event": cel.Type.DYN})
@@ -136,7 +136,7 @@ class _Bare:
         self._programs = [self._environment.compile(text) for text in texts]
 
     def evaluate(self, event: Emitted) -> tuple[float, Sequence[bool]]:
-        """Seconds, and what each condition is."""
+        """Seconds, and the result of each condition."""
         prepared = self._environment.Activation({"event": event.seen()})
         programs = self._programs
         began = time.perf_counter()
@@ -145,7 +145,7 @@ class _Bare:
 
 
 def _check(answer: Sequence[Candidate], found: Sequence[bool]) -> None:
-    """Who would be started, and in which order, is what the bare conditions say."""
+    """Checks that the started workflows and their order match the bare conditions."""
     true = [place for place, value in enumerate(found) if value]
     expected = sorted(map(_name, true), key=lambda name: (-_priority(_place(name)), name))
     started = [candidate.workflow for candidate in answer if candidate.matches]
@@ -154,7 +154,7 @@ def _check(answer: Sequence[Candidate], found: Sequence[bool]) -> None:
 
 
 def _priority(place: int) -> int:
-    """Several share one, so that names decide too."""
+    """Several share a priority, so that names decide too."""
     return place // 3 % 201 - 100
 
 
@@ -167,7 +167,7 @@ def _place(name: str) -> int:
 
 
 def _unnumbered(workflow: str) -> str:
-    """Without the type that it listens to."""
+    """The name without its event type."""
     return workflow.rsplit("-", 1)[0]
 
 

@@ -1,4 +1,4 @@
-"""What events cost: deciding which of many workflows one starts, and how long it takes until its run is at work."""
+"""Measures events: deciding which of many workflows one starts, and the time until its run is at work."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from scripts.lib.bench.sizes import Sizes
 NAMES: Final = ("resolve", "emit")
 TYPE: Final = "BENCH"
 SPAWNS: Final = 100
-"""How often the floor of `emit` starts a program, to have one figure."""
+"""The number of programs that the floor of `emit` starts for one figure."""
 
 
 class Events:
-    """Measures on one database that holds all the workflows, and on a daemon that has two."""
+    """Measures on one database with all the workflows, and on a daemon with two."""
 
     def __init__(self, work: Path, program: str, sizes: Sizes, say: Callable[[str], None]) -> None:
         self._work = work
@@ -38,7 +38,7 @@ class Events:
         measures = (("resolve", self._resolve), ("emit", self._emit))
         return [measure() for name, measure in measures if name in names]
 
-    # -- who listens, and whose condition is true
+    # -- listeners, and whose condition is true
 
     def _resolve(self) -> Result:
         sizes = self._sizes
@@ -48,7 +48,7 @@ class Events:
         run_module("event_resolution", database, "fill", sizes.listening, sizes.candidates)
         floor, ours, first, first_of_type = [], [], [], []
         for _ in self._rounds("resolve"):
-            # Each round is a process of its own: one that has just started knows nothing yet.
+            # Each round is a new process, with empty caches.
             said = run_module("event_resolution", database, "measure", sizes.candidates, sizes.resolved)
             took = json.loads(said)
             floor.append(_milliseconds(took["floor"]))

@@ -35,7 +35,7 @@ def spawn(program: str, count: int) -> float:
 
 
 def fill(source: str, target: str) -> float:
-    """Begins when it is told to by a line. All is on disk when it ends, which is not part of the time."""
+    """Starts at a line on its input. Syncs at the end, which is not part of the time."""
     os.write(1, b"ready\n")
     os.read(0, 1)
     began = time.perf_counter()

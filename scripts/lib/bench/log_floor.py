@@ -66,7 +66,7 @@ async def serve(socket: str, source: str, target: str, chunk: int) -> None:
     print("ready", flush=True)
     await done.wait()
     await filler.wait()
-    # The last piece is still on its way to a follower that may be slow.
+    # The last piece may still be on its way to a slow follower.
     await server.stop(END_WITHIN)
 
 

@@ -1,4 +1,4 @@
-"""What both followers of a log share: every piece is held against the source as it comes, byte by byte."""
+"""Shared by both followers of a log: compares each received piece with the source, byte by byte."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from collections.abc import AsyncIterable
 
 
 class WrongBytesError(Exception):
-    """What arrived is not what was printed; the text says where."""
+    """The received bytes differ from the printed ones; the text says where."""
 
 
 async def follow(pieces: AsyncIterable[bytes], source: str) -> float:
-    """When the last byte of `source` had come, on the clock of perf_counter. Raises WrongBytesError."""
+    """When the last byte of `source` was received, on the clock of perf_counter. Raises WrongBytesError."""
     fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size

@@ -1,4 +1,4 @@
-"""What the figures were taken on."""
+"""Describes the machine of a measurement."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def facts(directory: Path) -> dict[str, Any]:
 
 
 def filesystem(directory: Path) -> str:
-    """The kind of file system that a directory is on."""
+    """The file system type of a directory."""
     found, kind = "", "unknown"
     place = str(directory.resolve())
     for line in Path("/proc/self/mounts").read_text().splitlines():
@@ -52,7 +52,7 @@ def _cpu() -> str:
 
 
 def _sync_time(directory: Path) -> float:
-    """Of 4 KiB that were added to a file: the price of one commit that cannot be avoided."""
+    """Of 4 KiB appended to a file: the unavoidable cost of one commit."""
     path = directory / "sync"
     taken = []
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -1,4 +1,4 @@
-"""The measurements. Each takes floor and ours in turns, so that what disturbs the machine meets both."""
+"""The measurements. Each alternates between floor and ours, so that disturbances of the machine affect both."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ITEM_ROUNDS: Final = 2
 
 
 class Bench:
-    """Measures in one working directory, where both sides keep their files. `say` is told what goes on."""
+    """Measures in one working directory, where both sides have their files. `say` gets the progress."""
 
     def __init__(self, work: Path, program: str, sizes: Sizes, say: Callable[[str], None]) -> None:
         self._work = work
@@ -80,7 +80,7 @@ class Bench:
         return results
 
     def _prepare(self, daemon: Daemon) -> None:
-        """Stores the workflows and runs the shortest once: nothing is timed that happens only the first time."""
+        """Stores the workflows and runs the shortest once, so that one-time costs are not measured."""
         sizes = self._sizes
         files = []
         for name, text in (
@@ -139,7 +139,7 @@ class Bench:
     # -- many steps in one run
 
     def _graph(self, daemon: Daemon) -> list[Result]:
-        """A step of a large run against one of a small one, the same number of steps in all."""
+        """A step of a large run against one of a small one, with the same total number of steps."""
         sizes = self._sizes
         small, large, small_rows, large_rows = [], [], [], []
         for _ in self._rounds("graph"):
@@ -183,7 +183,7 @@ class Bench:
         few, many = self._sizes.few_items, self._sizes.items
         floor, ours, floor_took, took = [], [], [], []
         for _ in self._rounds("items")[:ITEM_ROUNDS]:
-            # As many as make a sum that the clock of the processor can tell.
+            # Enough of them for the resolution of the processor clock.
             used, seconds = self._of_items(daemon, "few", few, max(1, many // few // 5))
             floor.append(used)
             floor_took.append(seconds)
@@ -234,7 +234,7 @@ class Bench:
         )
 
     def _make_source(self) -> None:
-        """Numbered lines, so that one that is lost, doubled or moved is found."""
+        """Numbered lines, so that a lost, repeated or moved one is found."""
         with self._source.open("wb") as file:
             for first in range(0, self._sizes.log // LINE, 10_000):
                 last = min(first + 10_000, self._sizes.log // LINE)
@@ -290,7 +290,7 @@ class Bench:
     # -- memory
 
     def _fresh(self) -> list[tuple[float, float, float]]:
-        """Of daemons that have served one call: daemon, spawner, and both if they had no neighbours."""
+        """Of daemons that have served one call: daemon, spawner, and both without sharing with other processes."""
         found = []
         for number in self._rounds("memory"):
             with running(self._work, f"fresh{number}") as daemon:

@@ -10,14 +10,14 @@ _MB_PER_KIB = 1024 / 1_000_000
 
 
 def pss(pid: int) -> float:
-    """Proportional set size in MB: what is private, and its part of what it shares."""
+    """Proportional set size in MB: private memory, and a share of the shared memory."""
     return _kib(Path(f"/proc/{pid}/smaps_rollup").read_text(), "Pss") * _MB_PER_KIB
 
 
 def without_neighbours(pids: Iterable[int]) -> float:
-    """In MB, what these would weigh at most if nobody else had their libraries mapped.
+    """In MB, the maximum memory of these processes if no other process had their libraries mapped.
 
-    PSS falls when another program of the same interpreter runs. Here what is shared counts in full, once per file.
+    PSS falls when another program of the same interpreter runs. Here shared memory counts in full, once per file.
     """
     private = 0
     shared: Counter[str] = Counter()

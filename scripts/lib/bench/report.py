@@ -1,4 +1,4 @@
-"""The results for people."""
+"""Formats the results for people."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _spread(series: Series) -> str:
 
 
 def _against(result: Result, series: Series) -> str:
-    """How ours stands to another floor."""
+    """Ours compared with another floor."""
     if not result.compared or result.floor is None or series.unit != result.ours.unit:
         return ""
     return f" (ours is {result.ours.median / series.median:.3g} of it)"

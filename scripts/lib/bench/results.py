@@ -1,4 +1,4 @@
-"""What was measured: samples, what they come to, and whether that is good enough."""
+"""Results: samples, their medians, and whether they meet the target."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One figure, taken once per round."""
+    """One figure, with a sample per round."""
 
     unit: str
     samples: Sequence[float]
@@ -29,7 +29,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Of the ratio where there is a floor. `plus` is what ours may have beyond that, in its own unit."""
+    """A limit of the ratio if there is a floor, else of ours. `plus` is what ours may exceed it by, in its own unit."""
 
     at_most: float | None = None
     at_least: float | None = None
@@ -50,9 +50,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """`ours`, against `floor` where there is one. `more` holds figures that are told and not judged.
+    """`ours`, against `floor` if there is one. `more` has figures that are reported and not judged.
 
-    `compared` says whether ours is set against those too, where there is a floor.
+    `compared` says whether ours is compared with those too, if there is a floor.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Result:
 
     @property
     def holds(self) -> bool | None:
-        """None: there is nothing to hold."""
+        """None: there is no target."""
         if self.target is None:
             return None
         judged = self.ours.median - self.target.plus

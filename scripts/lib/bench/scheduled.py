@@ -1,4 +1,4 @@
-"""What many schedules cost: at a start, in memory, while nothing is due; and how late runs are when many are due."""
+"""Measures many schedules: the daemon's start, memory and idle time; and the delay of runs when many are due."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ NAMES: Final = ("start", "loaded", "idle", "due")
 SPARE: Final = 1000.0
 """Milliseconds that a start may take beyond its share of an empty daemon's."""
 PASSES: Final = 300.0
-"""Seconds from a pass of retention to the next."""
+"""Seconds between two passes of retention."""
 MOVES: Final = 5
-"""How often it is tried to move schedules before they are due."""
+"""The number of tries to move schedules before they are due."""
 
 
 class Schedules:
-    """Measures on one state directory that holds all the schedules, and on an empty one beside it."""
+    """Measures on one state directory with all the schedules, and on an empty one beside it."""
 
     def __init__(self, work: Path, program: str, sizes: Sizes, say: Callable[[str], None]) -> None:
         self._work = work
@@ -56,7 +56,7 @@ class Schedules:
         return results
 
     def _fill(self) -> float:
-        """Seconds that it took to store them all."""
+        """Seconds to store them all."""
         count = self._sizes.scheduled
         self._say(f"schedules: storing {count} workflows")
         with running(self._work, "scheduled") as daemon:
@@ -68,7 +68,7 @@ class Schedules:
         count = self._sizes.scheduled
         floor, ours, empty, loaded, alone = [], [], [], [], []
         with running(self._work, "unscheduled") as daemon:
-            daemon.drive("hello")  # it has made its database: that happens only the first time
+            daemon.drive("hello")  # it has created its database: a one-time cost
         for _ in self._rounds("start"):
             with running(self._work, "unscheduled") as daemon:
                 floor.append(daemon.started_in * 1000)
@@ -109,7 +109,7 @@ class Schedules:
             before, began = _computed(daemon), time.monotonic()
             time.sleep(self._sizes.idle)
             share = (_computed(daemon) - before) / (time.monotonic() - began)
-            # It comes too seldom to be met by chance.
+            # It runs too seldom to be measured by chance.
             before = _computed(daemon)
             daemon.drive("collect")
             one = _computed(daemon) - before
@@ -150,9 +150,9 @@ class Schedules:
         )
 
     def _due_once(self, daemon: Daemon, per_workflow: float) -> Arrivals:
-        """Moves the schedules of some workflows to one second that is near, and watches their runs come.
+        """Moves the schedules of some workflows to one near second, and watches their runs.
 
-        How long moving them takes is a guess. Where it was too short, the second is over, and a later one is taken.
+        The time to move them is a guess. If it was too short and the second has passed, a later one is tried.
         """
         count = self._sizes.due
         ahead = self._sizes.calm + 2 * per_workflow * count
@@ -177,7 +177,7 @@ def _pss(daemon: Daemon) -> float:
 
 
 def _computed(daemon: Daemon) -> float:
-    """Seconds that daemon and spawner computed so far; the ticks of /proc would be too coarse for next to nothing."""
+    """Processor time of daemon and spawner in seconds; the ticks of /proc are too coarse for so little."""
     return sum(time.clock_gettime(~pid << 3 | _SCHEDULED) for pid in (daemon.pid, daemon.spawner))
 
 

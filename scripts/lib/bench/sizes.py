@@ -1,4 +1,4 @@
-"""How much work a round holds."""
+"""The amount of work per round."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MB: Final = 1_000_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
     """`scheduled` workflows have a schedule, and `due` of them are due together. `listening` ones listen to events,
-    `candidates` to each type; of `resolved` events in a round it is decided what they start.
+    `candidates` to each type; a round resolves `resolved` events.
 
-    In seconds: for how long a daemon is left alone before its memory is read (`settle`), and between the last change of
-    a schedule and the second in which it is due (`calm`); and how long the processor time of an `idle` one is taken.
+    In seconds: how long a daemon is left idle before its memory is read (`settle`), the time between the last change of
+    a schedule and the second in which it is due (`calm`), and how long the processor time of an `idle` one is measured.
     """
 
     rounds: int

@@ -1,4 +1,4 @@
-"""Where the time of a chained step goes: from the times that the daemon and the shims note anyway."""
+"""Breaks down the time of a chained step, from the times that the daemon and the shims record anyway."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _line(name: str, what: str, samples: Sequence[float]) -> Line:
 
 
 def _processor_times(daemon: Daemon) -> dict[str, float]:
-    """Seconds that were computed so far. The spawner's children are the shims, with the steps that they awaited."""
+    """Processor time in seconds. The spawner's children are the shims, with the steps that they awaited."""
     tick = os.sysconf("SC_CLK_TCK")
     found = {}
     for name, pid in (("daemon", daemon.pid), ("spawner", daemon.spawner)):

@@ -1,4 +1,4 @@
-"""Which files a daemon and everything it starts make durable, and when: strace looks at every sync."""
+"""Traces which files a daemon and its processes sync, and when, with strace."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LINE = re.compile(r"^(\d+\.\d+) f(?:data)?sync\(\d+<(.*?)>(?:\(deleted\))?\) = 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """One that succeeded; `took` is in seconds, and a little more than without being looked at."""
+    """A successful sync; `took` is in seconds, and a little longer than without strace."""
 
     process: int
     at: float
@@ -53,13 +53,13 @@ class Tracer:
 
 @contextlib.contextmanager
 def traced(work: Path, name: str) -> Iterator[tuple[Daemon, Tracer]]:
-    """A daemon whose syncs are looked at, and those of its spawner, shims and steps. Raises BenchError."""
+    """A daemon whose syncs are traced, with those of its spawner, shims and steps. Raises BenchError."""
     strace = shutil.which("strace")
     if strace is None:
         raise BenchError("cannot count syncs: strace is missing; on Debian: apt-get install strace")
     directory = work / f"{name}.syncs"
     directory.mkdir()
-    # One file per process, so that no line is torn by another's. Only syncs stop the processes.
+    # One file per process, so that lines do not mix. Only syncs stop the processes.
     words = [strace, "-qq", "-ff", "-y", "-ttt", "-T", "--seccomp-bpf", "-e", "signal=none"]
     words += ["-e", "trace=fsync,fdatasync", "-o", str(directory / "of")]
     with running(work, name, under=words) as daemon:

@@ -1,4 +1,4 @@
-"""The workflows that are measured."""
+"""The measured workflows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def layers(program: str, name: str, steps: int, width: int) -> str:
 
 
 def items(program: str, name: str, count: int) -> str:
-    """One step for so many items, eight at a time."""
+    """One step for many items, eight at a time."""
     many = f"for_each: {json.dumps(list(range(count)))}, max_parallel: {CONCURRENCY}"
     return _workflow(name, f"{count} items", [f"  - {{name: each, {_exec(program)}, {many}}}"])
 
@@ -52,7 +52,7 @@ def listening(program: str, event_type: str) -> str:
 
 
 def scheduled(program: str, number: int, schedule: str) -> str:
-    """One of many that are alike but for their name; `schedule` is written as in a definition."""
+    """One of many that differ only by name; `schedule` is written as in a definition."""
     lines = [f"  - {{name: only, {_exec(program)}}}"]
     return _workflow(scheduled_name(number), "one step", lines, f"schedule: {schedule}")
 
@@ -65,7 +65,7 @@ def far(number: int, today: date) -> str:
     """A crontab expression that is not due within the next two months, at another minute for each."""
     day = today + timedelta(days=60 + number % 240)
     minute, hour = number % 60, number // 60 % 24
-    # No month lacks its 28th.
+    # Every month has a 28th.
     return json.dumps(f"{minute} {hour} {min(day.day, 28)} {day.month} *")
 
 

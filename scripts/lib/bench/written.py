@@ -1,4 +1,4 @@
-"""What a run cost the daemon: its processor time, and the rows that were written for it."""
+"""The cost of a run for the daemon: its processor time, and the rows written for it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from scripts.lib.bench.daemon import Daemon
 
 
 def processor_time(daemon: Daemon) -> float:
-    """Seconds that the daemon itself computed so far."""
+    """Processor time of the daemon itself, in seconds."""
     fields = Path(f"/proc/{daemon.pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def rows(daemon: Daemon, run: str) -> int:
-    """Rows that were inserted and updated: those of the start, and what each entry of the history says it changed."""
+    """Rows inserted and updated: those of the start, and the changes that each history entry lists."""
     uri = f"file:{daemon.state}/toban.db?mode=ro"
     with closing(sqlite3.connect(uri, uri=True)) as connection:
         (steps,) = connection.execute("SELECT count(*) FROM step_runs WHERE run_id = ?", (run,)).fetchone()
