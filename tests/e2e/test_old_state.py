@@ -199,7 +199,9 @@ def test_ended_runs_read_as_before(old: Restored) -> None:
 def test_everything_else_reads_as_before(old: Restored) -> None:
     assert workflows_of(old.daemon) == old.expected["workflows"]
     assert letters_of(old.daemon) == old.expected["letters"]
-    assert events_of(old.daemon) == old.expected["events"]
+    # Runs that recovery ends before the listeners are known add events of their own.
+    known = {event["id"] for event in old.expected["events"]}
+    assert [event for event in events_of(old.daemon) if event["id"] in known] == old.expected["events"]
     assert schedules_of(old.daemon) == old.expected["schedules"]
     assert fires_of(old.daemon) == old.expected["fires"]
     artifact = run_pb2.DownloadArtifactRequest(run_id=old.id_of("files"), step="make", name="kept")
