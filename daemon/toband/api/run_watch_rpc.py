@@ -42,8 +42,10 @@ class RunWatchRpc:
             if not 0 <= sequence <= run.sequence:
                 raise InvalidFieldError("after_sequence", f"must be from 0 to {run.sequence}, found {sequence}")
             if sequence == 0:
-                async for message in self._whole(request.id, plan):
-                    sequence = message.sequence
+                # The state must be of the same moment as the sequence: no change follows the one that ended the run.
+                run, more = await next_run_page(self._store, request.id, -1, WATCHED_STEPS)
+                sequence = run.sequence
+                async for message in self._whole(run, more, plan):
                     yield message
             state, reported = run.state, run.progress
             while True:
@@ -66,12 +68,11 @@ class RunWatchRpc:
                     yield message
                 await watch.wait(PROGRESS_EVERY if self._progress.reporter(request.id) else None)
 
-    async def _whole(self, run_id: str, plan: Plan | None) -> AsyncIterator[pb.WatchRunResponse]:
-        """The whole run in pages, each read when the page before was taken.
+    async def _whole(self, page: Run, more: bool, plan: Plan | None) -> AsyncIterator[pb.WatchRunResponse]:
+        """The whole run in pages, from its first on, each read when the page before was taken.
 
         All have the sequence of the first: changes that a run makes in the meantime follow.
         """
-        page, more = await next_run_page(self._store, run_id, -1, WATCHED_STEPS)
         sequence, first = page.sequence, True
         while True:
             made = run_messages.run(page, plan)
@@ -83,7 +84,7 @@ class RunWatchRpc:
                 return
             first = False
             after = max(step.position for step in page.steps.values())
-            page, more = await next_run_page(self._store, run_id, after, WATCHED_STEPS)
+            page, more = await next_run_page(self._store, page.id, after, WATCHED_STEPS)
 
     async def _report(
         self, run_id: str, sequence: int, last: Progress | None, plan: Plan | None
