@@ -40,7 +40,7 @@ class JobType(StrEnum):
 
 
 class FailurePolicy(StrEnum):
-    """What a failed step does to its run; RETRY is "retry, then as `on_failure_exhausted` says"."""
+    """The effect of a failed step on its run; RETRY retries and then follows `on_failure_exhausted`."""
 
     ABORT = "abort"
     CONTINUE = "continue"
@@ -58,7 +58,7 @@ class ErrorClass(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What a further run meets when `max_active_runs` are active."""
+    """What happens to a further run while `max_active_runs` are active."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -74,7 +74,7 @@ class DefinitionKind(StrEnum):
 
 
 class OnLost(StrEnum):
-    """What becomes of a step whose process vanished without a result."""
+    """What happens to a step whose process vanished without a result."""
 
     FAIL = "fail"
     RERUN = "rerun"

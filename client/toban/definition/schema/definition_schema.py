@@ -108,7 +108,7 @@ class RetentionInput(DefinitionPart):
 
 
 class RetryInput(DefinitionPart):
-    """How retries are spaced, and what is retried; at least one."""
+    """Delays between retries, and which errors are retried; at least one field."""
 
     delay: Duration | None = Field(None, description="Delay before the first retry; default 1s.")
     backoff: Backoff | None = Field(None, description="Factor between two delays; default 2.")
@@ -122,7 +122,7 @@ class RetryInput(DefinitionPart):
 
 
 class ScheduleInput(DefinitionPart):
-    """When runs start by themselves: exactly one of cron, every, at and when, and what goes with it."""
+    """A schedule: exactly one of cron, every, at and when, with its options."""
 
     cron: CronText | None = Field(
         None, description="As in crontab(5); six fields put the seconds first; @daily, @reboot, …"

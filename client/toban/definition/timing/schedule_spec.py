@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Gap(StrEnum):
-    """What becomes of a local time that a clock change passes over."""
+    """What happens to a local time that a clock change skips."""
 
     SHIFT = "shift"
     """It is due once, right after the gap."""
@@ -18,7 +18,7 @@ class Gap(StrEnum):
 
 
 class Fold(StrEnum):
-    """What becomes of a local time that a clock change brings twice."""
+    """What happens to a local time that a clock change repeats."""
 
     ONCE = "once"
     """It is due the first time."""
@@ -26,7 +26,7 @@ class Fold(StrEnum):
 
 
 class Misfire(StrEnum):
-    """What becomes of times that passed while nobody was there."""
+    """What happens to due times that passed while the daemon was not running."""
 
     SKIP = "skip"
     RUN_ONCE = "run_once"
