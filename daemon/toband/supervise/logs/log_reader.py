@@ -64,7 +64,8 @@ class LogReader:
             with opened(path, self._indexes) as source:
                 start = max(0, source.size - TAIL)
                 return last_progress(source.read(TAIL, start))
-        except FileNotFoundError:
+        except (OSError, ValueError):
+            # Progress is a hint: a log that cannot be read now must not fail the call that shows the run.
             return None
 
     @contextlib.contextmanager
