@@ -142,7 +142,7 @@ class StepChecks:
                 text = f"{model.id} is {state}, its process {process_state(last)}"
                 self._bad(Kind.UNTRUE, f"{text}: {why}")
         left = state == "FAILED" and _failed_by_itself(last) and last.attempt <= model.retries
-        if left and not step.HasField("not_before"):
+        if left and not step.retry_stopped:
             text = f"{model.id} failed after {last.attempt} attempts, and nothing stopped it"
             self._bad(Kind.SKIPPED, text)
 

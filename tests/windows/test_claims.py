@@ -35,25 +35,25 @@ import asyncio, json, os, sys, time
 from datetime import UTC, datetime
 from toband.domain.run_model import Attempt, AttemptState
 from toband.supervise.files.run_files import RunFiles
-from toband.supervise.shim.windows import launcher
+from toband.supervise.launch import windows_host, windows_launcher
 root, gate, own = sys.argv[1:]
 class Clock:
     def now(self):
         return datetime.now(UTC)
 won = []
-claim = launcher.claim
+claim = windows_host.claim
 def counted(*given):
     fd = claim(*given)
     won.append(fd is not None)
     return fd
-launcher.claim = counted
+windows_host.claim = counted
 attempts = [
     Attempt(id=f"a{n}", run_id="r", step=f"s{n}", number=1, ordinal=0, token=f"{n:08}", created_at=datetime.now(UTC),
             state=AttemptState.STARTING)
     for n in range(40)
 ]
 async def main():
-    found = launcher.WindowsLauncher(RunFiles(root), Clock(), own + ".log", conditions=None)
+    found = windows_launcher.WindowsLauncher(RunFiles(root), Clock(), own + ".log", conditions=None)
     events = []
     await found.open(lambda run_id, event: None)
     open(own, "w").close()
