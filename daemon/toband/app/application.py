@@ -8,7 +8,6 @@ import gc
 import os
 import signal
 import sys
-from datetime import timedelta
 
 import structlog
 
@@ -24,19 +23,11 @@ from toband.engine.health.health_conditions import Health
 from toband.engine.health.host_monitor import HostMonitor
 from toband.engine.runs.registry import ActiveRuns
 from toband.installation import note_database
-from toband.ports import DatabaseClaim, StoreError, StoreTakenOverError
+from toband.ports import DatabaseClaim, StoreTakenOverError
 from toband.state_dir import StateDir
-from toband.store import SqlStore
 from toband.supervise.launch.descriptor_limit import raise_limit
 from toband.systemd_notify import notify
 
-REQUESTS_KEPT = timedelta(days=7)
-FIRES_KEPT = timedelta(days=90)
-FIRES_MOST = 1000
-"""Lines of the fire ledger that are kept of each schedule."""
-EVENTS_KEPT = timedelta(days=30)
-EVENTS_MOST = 100_000
-HOUSEKEEPING = 3600.0
 ANNOUNCE_AGAIN = 5.0
 
 log = structlog.get_logger()
@@ -136,7 +127,6 @@ class Application:
         notify("READY=1", f"STATUS=serving {', '.join(self._listen)}", f"MAINPID={os.getpid()}")
         companions = [
             *engine.companions(),
-            self._forget_old_rows(adapters.store),
             self._monitor.watch(adapters.store),
             server.guard_sockets(self._health),
             self._announce(announced),
@@ -207,18 +197,6 @@ class Application:
         while not done:
             await asyncio.sleep(ANNOUNCE_AGAIN)
             done = self._announced()
-
-    async def _forget_old_rows(self, store: SqlStore) -> None:
-        while True:
-            now = self._clock.now()
-            try:
-                await store.forget_requests(now - REQUESTS_KEPT)
-                await store.forget_fires(now - FIRES_KEPT, FIRES_MOST)
-                await store.forget_schedules(now - FIRES_KEPT)
-                await store.forget_events(now - EVENTS_KEPT, EVENTS_MOST)
-            except StoreError as error:
-                log.error("cannot remove old rows", action="housekeeping", error=str(error))
-            await asyncio.sleep(HOUSEKEEPING)
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -33,6 +33,7 @@ from toband.engine.health.doctor import Doctor
 from toband.engine.health.health_conditions import Health
 from toband.engine.retention.collector import RetentionCollector
 from toband.engine.retention.retention_policy import Rules
+from toband.engine.retention.row_retention import RowRetention
 from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.log_stream import LogStreams
 from toband.engine.runs.resource_sampling import ResourceSampler
@@ -81,6 +82,7 @@ class EngineParts:
         self.retention = RetentionCollector(
             store=store, archive=adapters.archive, clock=clock, rules=_retention_rules(config), conditions=health
         )
+        self.row_retention = RowRetention(store=store, clock=clock)
         self.runs = RunParts(
             config,
             adapters,
@@ -176,14 +178,15 @@ class EngineParts:
         )
 
     def starters(self) -> list[Coroutine[Any, Any, None]]:
-        """What starts runs by itself. Cancelled first at a stop: what becomes due then is for the next daemon."""
+        """Work that starts runs. Cancelled first at a stop: later due times and events are for the next daemon."""
         return [self.scheduling.run(), self.events.run()]
 
     def companions(self) -> list[Coroutine[Any, Any, None]]:
-        """What goes on until the end of a stop."""
+        """Work that continues until the end of a stop."""
         return [
             self.runs.recovery.recover(),
             self.retention.run(),
+            self.row_retention.run(),
             self.sampler.run(),
             self.definition_files.run(),
             self.file_watches.run(),
