@@ -23,7 +23,7 @@ _WAITING: Final = {
     run_pb2.WAITING_FOR_PROCESSES: "the end of its processes",
     run_pb2.WAITING_FOR_RESUME: "`toban runs resume`",
     run_pb2.WAITING_FOR_SLOT: "a free slot",
-    run_pb2.WAITING_FOR_BACKOFF: "the end of its backoff",
+    run_pb2.WAITING_FOR_BACKOFF: "the next retry",
     run_pb2.WAITING_FOR_APPROVAL: "approval",
 }
 
