@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError
@@ -25,8 +24,8 @@ _Item = TypeVar("_Item")
 
 _END: Final = object()
 
-# On Windows Ctrl-C does not interrupt a wait; it takes effect between two waits.
-_PATIENCE: Final = 0.1 if sys.platform == "win32" else None
+_PATIENCE: Final = 0.2
+"""Seconds between checks for Ctrl-C: a signal does not always end a wait, on Windows never."""
 
 
 def _blocking(
