@@ -85,7 +85,7 @@ async def test_a_step_that_stops_its_supervisor_again_and_again_is_ended_by_the_
         assert end.ending.cause is cause
     else:
         assert isinstance(end, AttemptLost)
-        assert "did not act" in end.error
+        assert "did not respond" in end.error
     assert supervision.strays() == []
 
 
@@ -130,6 +130,6 @@ async def test_a_supervisor_that_nothing_wakes_is_ended_and_its_step_lost(
     live.duty.stops(supervision.launcher._loop.time())
     lost = await supervision.lost(attempt)
 
-    assert "did not act" in lost.error
+    assert "did not respond" in lost.error
     assert not alive(step)
     assert not alive(shim)
