@@ -294,3 +294,11 @@ async def test_an_error_of_who_watches_is_passed_on(files: RunFiles, logs: LogRe
     ):
         raise FileNotFoundError(2, "not there", files.attempts(RUN))
     logs.close()
+
+
+async def test_progress_of_a_log_that_cannot_be_read_is_unknown(files: RunFiles, logs: LogReader) -> None:
+    """Progress is a hint: an error of the disk must not fail the call that shows the run."""
+    attempt = new_attempt("step")
+    assert await logs.progress(attempt) is None
+    os.makedirs(files.log(attempt))
+    assert await logs.progress(attempt) is None
