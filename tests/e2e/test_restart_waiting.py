@@ -372,7 +372,7 @@ def test_an_approval_that_nobody_gave_in_time_has_failed(life: Life) -> None:
     run = life.ended("nobody")
     assert step_states(run) == {"ask": "FAILED", "after": "SKIPPED(aborted)"}
     asked = steps_of(run)["ask"]
-    assert asked.reason == "timed out: nobody decided in time"
+    assert asked.reason == "timed out: no decision in time"
     took = asked.finished_at.ToMicroseconds() - asked.started_at.ToMicroseconds()
     assert took == life.patience * SECOND, "when its time was over, and not when somebody was there to see it"
     assert run.finished_at == asked.finished_at

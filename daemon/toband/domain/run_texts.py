@@ -13,7 +13,7 @@ from toband.domain.run_model import EndingCause, RunState, StepRun, TreeCause
 
 TIMED_OUT = "timed out"
 RUN_TIMED_OUT = "the run's timeout passed"
-NOT_DECIDED = "timed out: nobody decided in time"
+NOT_DECIDED = "timed out: no decision in time"
 NOT_STARTED = "not started: the run was ending"
 RETRY_STOPPED = "failed, and not retried: the run was ending"
 ENDED_FROM_OUTSIDE = "ended from outside: its supervisor received SIGTERM without a request"
