@@ -224,5 +224,5 @@ def _cause(error: grpc.aio.AioRpcError, path: str) -> str:
         return "no such socket"
     details = error.details() or ""
     if "Connection refused" in details:
-        return "nobody listens there"
+        return "nothing listens there"
     return details.rpartition(": ")[2] or "connection lost"

@@ -112,7 +112,7 @@ async def test_a_socket_that_nobody_serves_is_recognised(daemon: FakeDaemon) -> 
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(daemon.path))
     async with Client(daemon.address, retry_for=0) as client:
-        with pytest.raises(Unreachable, match="nobody listens there"):
+        with pytest.raises(Unreachable, match="nothing listens there"):
             await client.get_info()
     daemon.path.unlink()
 

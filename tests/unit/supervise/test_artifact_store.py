@@ -459,7 +459,7 @@ async def test_a_context_directory_that_cannot_be_one(scene: Scene) -> None:
     for path in (blocked, blocked / "context"):
         with refusal("cannot keep the outputs: .*file"):
             await scene.collect("a", context=str(path))
-        with refusal("cannot take over what was kept: .*file"):
+        with refusal("cannot reuse the artifacts: .*file"):
             await scene.files.adopt(str(path), {"build": str(scene.context)})
         with pytest.raises(OSError, match="file"):
             scene.files.note(str(path), "_workflow.json", {})
@@ -832,7 +832,7 @@ async def test_another_run_gets_what_was_kept(scene: Scene) -> None:
 
 
 async def test_what_is_gone_cannot_be_taken_over(scene: Scene) -> None:
-    with refusal("cannot take over what was kept in .*build: it is gone"):
+    with refusal("cannot reuse the artifacts in .*build: it is gone"):
         await scene.files.adopt(str(scene.root / "second"), {"build": str(scene.context)})
     with refusal("it is gone"):
         await scene.files.adopt(str(scene.context), {"build": str(scene.root / "nowhere")})

@@ -157,28 +157,28 @@ def make_own(context: SafeDirectory, path: str, *, durable: bool = True) -> None
 
 def adopt(context_path: str, folders: Mapping[str, str], budget: Budget) -> None:
     """See `ports.Artifacts`. Raises StoppedError too."""
-    with _own_context(context_path, "take over what was kept") as context:
+    with _own_context(context_path, "reuse the artifacts") as context:
         for name, origin in folders.items():
             folder = clean(name)
             try:
                 with SafeDirectory(origin) as source:
                     if source.identity == context.identity:
                         continue  # both runs use the same directory
-                    _take_over(
+                    _reuse(
                         Transfer(source=source, target=context, link=True, durable=True, budget=budget),
                         folder,
                     )
             except (FileNotFoundError, NotADirectoryError):
                 raise ArtifactError(
-                    f"cannot take over what was kept in {os.path.join(origin, folder)}: it is gone"
+                    f"cannot reuse the artifacts in {os.path.join(origin, folder)}: it is gone"
                 ) from None
             except (LeadsOutError, SpecialFileError, PermissionError) as error:
                 raise ArtifactError(
-                    f"cannot take over what was kept in {os.path.join(origin, folder)}: {_reason(error)}"
+                    f"cannot reuse the artifacts in {os.path.join(origin, folder)}: {_reason(error)}"
                 ) from None
 
 
-def _take_over(transfer: Transfer, folder: str) -> None:
+def _reuse(transfer: Transfer, folder: str) -> None:
     entries = tree(transfer.source, folder, transfer.budget)
     make_own(transfer.target, folder.rpartition("/")[0])
     transfer.put(entries, folder)

@@ -241,8 +241,8 @@ class Shim:
 
     def _end_main(self, cause: str, now: float) -> float | None:
         """Starts ending the step. None if its main process exited before it was signalled."""
-        # The walk comes first: it takes longer than a step may need to end, and a process that the step starts because
-        # it was told to end could lose a signal that comes before it has set itself up. It is told later.
+        # The walk comes first: it takes longer than a step may need to end, and a process that the step starts on
+        # its way out could lose a signal that arrives before its handlers are set. That process is signalled later.
         found = process_tree.descendants()
         failpoints.hit("shim.end_main")
         if self._main_exited():
