@@ -1,4 +1,4 @@
-"""Slots: no more attempts at once than configured; waiting attempts start by priority, then by age."""
+"""Slots for attempts and for runs of events: never more than configured; the waiting ones by priority, then by age."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from helpers.daemon import Daemon, run_state, running_daemon, step_states, waits_for
 from helpers.gate import Gate
 from helpers.wait import wait_until
-from toban.v1 import system_pb2
+from toban.v1 import run_pb2, system_pb2
 
 
 @pytest.fixture
@@ -86,3 +86,36 @@ def test_what_waits_survives_the_daemon_and_what_runs_keeps_its_place(daemon: Da
     for each in (first, run_id):
         assert run_state(daemon.wait_run(each)) == "SUCCEEDED"
     assert witness.read_text() == "1\n"
+
+
+def listening(name: str, priority: int, command: str) -> str:
+    on = f"{{event: {name.upper()}, priority: {priority}}}"
+    return f"name: {name}\ndescription: x\non: {on}\nsteps:\n  only:\n    run: |\n      {command}\n"
+
+
+def order_of_starts(daemon: Daemon) -> list[str]:
+    """The workflows of all runs in the order in which they began, once all have succeeded."""
+    runs = daemon.runs.ListRuns(run_pb2.ListRunsRequest(), timeout=20).runs
+    if not all(run.state == run_pb2.RUN_STATE_SUCCEEDED for run in runs):
+        return []
+    return [run.workflow for run in sorted(runs, key=lambda run: run.started_at.ToNanoseconds())]
+
+
+def test_an_urgent_event_passes_a_flood_of_another_workflow(tmp_path: Path) -> None:
+    gate = Gate(str(tmp_path / "gate"))
+    with running_daemon(tmp_path / "s", environment={"TOBAN_EVENT_CONCURRENCY": "1"}) as daemon:
+        daemon.apply(listening("low", -50, f"read line < {gate.path}"))
+        daemon.apply(listening("high", 100, "true"))
+        flood = [daemon.emit("LOW").runs[0].run_id for _ in range(3)]
+        daemon.wait_started(flood[0], "only")
+        urgent = daemon.emit("HIGH").runs[0].run_id
+        assert waits_for(daemon.get_run(urgent)) == "EVENT_SLOT"
+        assert waits_for(daemon.get_run(flood[1])) == "QUEUE"
+        daemon.kill()
+        daemon.start()
+        for run_id in flood:
+            daemon.wait_started(run_id, "only")
+            gate.release_now()
+            daemon.wait_run(run_id)
+        order = wait_until(lambda: order_of_starts(daemon), "not all runs succeeded")
+        assert order == ["low", "high", "low", "low"]
