@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -65,6 +67,39 @@ def disable(daemon: Daemon, name: str) -> None:
     set_enabled = workflow_pb2.SetWorkflowEnabledRequest(name=name, enabled=False)
     daemon.workflows.SetWorkflowEnabled(set_enabled, timeout=20)
     wait_until(lambda: outcomes(daemon, name)["SKIPPED"] >= 1, "nothing was skipped")
+
+
+def upcoming(daemon: Daemon, name: str) -> list[datetime]:
+    """Its next due times, in their own zone."""
+    request = workflow_pb2.PreviewScheduleRequest(workflow=name, count=12)
+    found = daemon.workflows.PreviewSchedule(request, timeout=20).due_times
+    return [due.due_at.ToDatetime(UTC).astimezone(ZoneInfo(due.timezone)) for due in found]
+
+
+def weeks_around(now: datetime) -> str:
+    """Today and tomorrow as n-th weekdays of their months."""
+    days = (now, now + timedelta(days=1))
+    return ",".join(f"{day.isoweekday()}#{(day.day + 6) // 7}" for day in days)
+
+
+def test_a_weekday_of_one_week_of_the_month(daemon: Daemon) -> None:
+    """An expression for today starts runs; the words are stored as an expression, and survive a restart."""
+    daemon.apply(definition("today", f'"* * * * * {weeks_around(datetime.now(UTC))}"', "overlap: allow"))
+    daemon.apply(definition("patch", "[{when: 第2火曜の9時}, {cron: 0 17 * * friL}]", "timezone: Asia/Tokyo"))
+    wait_until(lambda: len(runs_of(daemon, "today")) >= 2, "it never became due")
+    before = upcoming(daemon, "patch")
+    daemon.kill()
+    daemon.start()
+    dues = upcoming(daemon, "patch")
+    assert dues == before
+    assert {(due.hour, due.weekday()) for due in dues} == {(9, 1), (17, 4)}
+    for due in dues:
+        if due.hour == 9:
+            assert 8 <= due.day <= 14
+        else:
+            assert (due + timedelta(days=7)).month != due.month
+    disable(daemon, "today")
+    check_once_each(daemon, "today")
 
 
 def test_a_run_for_each_due_time_and_a_line_for_each(daemon: Daemon) -> None:

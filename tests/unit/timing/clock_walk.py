@@ -50,6 +50,7 @@ class Expression:
         by_day = holds(self.day, day.day, 1) or ("l" in self.day.split(",") and (day + DAY).month != day.month)
         # A Sunday has two numbers.
         by_weekday = holds(self.weekday, weekday, 0) or (weekday == 7 and holds(self.weekday, 0, 0))
+        by_weekday |= any(is_nth(element, day) for element in self.weekday.split(","))
         if not holds(self.month, day.month, 1):
             return False
         if self.day[0] == "*" or self.weekday[0] == "*":
@@ -65,6 +66,20 @@ class Expression:
         )
 
 
+def is_nth(element: str, day: date) -> bool:
+    """fri#2: the second Friday. friL: no Friday follows in its month."""
+    name, sign, number = element.partition("#")
+    if not sign and element[-1] == "l":
+        name = element[:-1]
+    elif not sign:
+        return False
+    if int(NAMES.get(name, name)) % 7 != day.isoweekday() % 7:
+        return False
+    if not sign:
+        return (day + 7 * DAY).month != day.month
+    return (day - 7 * (int(number) - 1) * DAY).month == day.month != (day - 7 * int(number) * DAY).month
+
+
 def holds(field: str, value: int, lowest: int) -> bool:
     return any(element_holds(element, value, lowest) for element in field.split(","))
 
@@ -75,7 +90,7 @@ def element_holds(element: str, value: int, lowest: int) -> bool:
     if last == "sun" and first not in ("sun", "0"):
         last = "7"
     first, last = NAMES.get(first, first), NAMES.get(last, last)
-    if first == "l":
+    if first[-1] == "l" or "#" in first:
         return False
     if first == "*":
         return (value - lowest) % int(step or 1) == 0

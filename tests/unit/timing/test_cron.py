@@ -8,7 +8,7 @@ from types import FrameType
 
 import pytest
 
-from toban.definition.timing.cron import MACROS, Cron, parse_cron
+from toban.definition.timing.cron import LAST_WEEK, MACROS, Cron, parse_cron
 
 
 def test_the_values_of_each_field() -> None:
@@ -25,6 +25,11 @@ def test_the_values_of_each_field() -> None:
         either_day=True,
         wild=True,
     )
+
+
+def test_weekdays_of_one_week_of_the_month() -> None:
+    cron = parse_cron("0 9 * * 7#1,MON#2,friL,5#3,wed")
+    assert (cron.weekdays, cron.nth_weekdays) == ((3,), ((0, 1), (1, 2), (5, LAST_WEEK), (5, 3)))
 
 
 def test_it_does_not_change() -> None:
@@ -101,13 +106,22 @@ def test_who_follows_the_clock(text: str, wild: bool) -> None:
         ("0 0 * * fri-mon", "a range cannot go backwards: write fri-7,1-mon"),
         ("0 0 * * 5-0", "a range cannot go backwards: write 5-7"),
         ("0 0 * * ?", 'day of week: found "?": write * instead of ?'),
-        ("0 0 * * 5L", 'day of week: found "5L": L is the last day in the field for days of the'),
+        ("0 0 * * L", 'day of week: found "L": L is the last day in the field for days of the month'),
+        ("0 0 * * L", "friL, in the field for days of the week, is the last Friday of a month"),
+        ("0 0 * * 8L", 'day of week: found "8L": expected 0-7 or sun-sat'),
+        ("0 0 * * mon-friL", 'day of week: found "mon-friL": L is the last day'),
         ("0 L * * *", 'hour: found "L": L is the last day'),
         ("0 0 L-3 * *", 'day of month: found "L-3": L is the last day'),
         ("0 0 L/2 * *", 'day of month: found "L/2": L is the last day'),
         ("0 0 15W * *", 'day of month: found "15W": the weekday nearest to a day cannot be written'),
         ("0 0 LW * *", 'day of month: found "LW": the weekday nearest to a day cannot be written'),
-        ("0 0 * * fri#2", 'day of week: found "fri#2": the n-th weekday of a month cannot be'),
+        ("0 0 * * fri#0", 'day of week: found "fri#0": write fri#1 to fri#5, or friL for the last one'),
+        ("0 0 * * fri#6", 'day of week: found "fri#6": write fri#1 to fri#5'),
+        ("0 0 * * 5#", 'day of week: found "5#": write 5#1 to 5#5, or 5L for the last one of a month'),
+        ("0 0 * * fri#L", 'day of week: found "fri#L": write friL for the last one of a month'),
+        ("0 0 * * friday#2", 'day of week: found "friday#2": names have three letters: write fri'),
+        ("0 0 * * mon-fri#2", 'day of week: found "mon-fri#2": # selects the n-th weekday of a month: write mon#2'),
+        ("0 0 2#1 * *", 'day of month: found "2#1": # selects the n-th weekday of a month: write mon#2'),
         ("H * * * *", 'minute: found "H": write the value instead of H, and use jitter'),
         ("H/15 * * * *", 'minute: found "H/15": write the value instead of H'),
         ("0~59 * * * *", 'minute: found "0~59": write one value instead of a random one'),

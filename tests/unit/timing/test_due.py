@@ -159,7 +159,8 @@ def field(low: int, high: int) -> st.SearchStrategy[str]:
 
 
 def expressions(hours: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    fields = (field(0, 59), hours, field(1, 31), field(1, 12), field(0, 7))
+    nth = st.lists(st.sampled_from(["mon#2", "5#5", "friL", "0L", "7#1", "wed"]), min_size=1, max_size=3).map(",".join)
+    fields = (field(0, 59), hours, field(1, 31), field(1, 12), st.one_of(field(0, 7), nth))
     return st.tuples(*fields).map(" ".join).filter(is_ever_due)
 
 

@@ -9,7 +9,8 @@ When both day fields are restricted, a day needs to match one of them. A field t
 restricted in this sense even if it has a step: `0 0 */2 * mon` is due on Mondays with an odd day of the month,
 as in cronie.
 
-An extension of crontab(5): `L` as a day of the month is its last day.
+Extensions of crontab(5): `L` as a day of the month is its last day. As a day of the week, `mon#2` is the second Monday
+of a month and `friL` its last Friday.
 """
 
 from __future__ import annotations
@@ -44,12 +45,17 @@ _FORMS = (
 )
 _LONGEST_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _STEP = re.compile(r"[0-9]+")
+_NTH_WEEKDAY = re.compile(r"([0-9]+|[a-z]+)(?:#(.*)|l)", re.IGNORECASE)
+_MOST_WEEKS = 5
+LAST_WEEK = -1
+"""As the number of a weekday in its month: the last one."""
 # Extensions of other programs, and what to write instead.
 _FOREIGN = {
     "?": "write * instead of ?",
-    "#": "the n-th weekday of a month cannot be written as one expression",
+    "#": "# selects the n-th weekday of a month: write mon#2 in the field for days of the week",
     "W": "the weekday nearest to a day cannot be written as one expression",
-    "L": "L is the last day in the field for days of the month, where it stands alone or in a list",
+    "L": "L is the last day in the field for days of the month, where it stands alone or in a list; "
+    "friL, in the field for days of the week, is the last Friday of a month",
     "H": "write the value instead of H, and use jitter to spread runs",
     "~": "write one value instead of a random one, and use jitter to spread runs",
 }
@@ -86,6 +92,8 @@ _FIELDS = (_MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY)
 class Cron:
     """A parsed crontab expression. The values of each field ascend; `weekdays` has Sunday as 0 only.
 
+    `nth_weekdays` are pairs of a weekday and its number in the month, from 1, or `LAST_WEEK`.
+
     `text` is the expression with the `@` name expanded and single blanks. `last_day`: the last day of a month counts as
     one of its `days`. `either_day`: both day fields are restricted, one of them is enough. `wild`: second, minute or
     hour begins with `*`, so it follows clock changes. `reboot`: `@reboot`; it has no values and is never due.
@@ -98,6 +106,7 @@ class Cron:
     days: tuple[int, ...] = ()
     months: tuple[int, ...] = ()
     weekdays: tuple[int, ...] = ()
+    nth_weekdays: tuple[tuple[int, int], ...] = ()
     last_day: bool = False
     either_day: bool = False
     wild: bool = False
@@ -161,13 +170,20 @@ class Cron:
         days = self._days_of(length)
 
         def on_weekday(day: int) -> bool:
-            return (first_weekday + day) % 7 in self.weekdays
+            weekday = (first_weekday + day) % 7
+            return weekday in self.weekdays or self._is_nth(weekday, day, length)
 
         if self.either_day:
             matching = (d for d in range(first, length + 1) if d in days or on_weekday(d))
         else:
             matching = (d for d in days if first <= d <= length and on_weekday(d))
         return next(matching, None)
+
+    def _is_nth(self, weekday: int, day: int, length: int) -> bool:
+        return any(
+            weekday == wanted and (day + 7 > length if nth == LAST_WEEK else (day + 6) // 7 == nth)
+            for wanted, nth in self.nth_weekdays
+        )
 
     def _days_of(self, length: int) -> Sequence[int]:
         if not self.last_day or length in self.days:
@@ -209,7 +225,7 @@ def _read(fields: list[str]) -> Cron:
     seconds = _values(_SECOND, fields[0]) if len(fields) == 6 else (0,)
     minute, hour, day, month, weekday = fields[-5:]
     last_day, days = _days(day)
-    weekdays = sorted({value % 7 for value in _values(_WEEKDAY, weekday)})
+    weekdays, nth_weekdays = _weekdays(weekday)
     cron = Cron(
         text=" ".join(fields),
         seconds=seconds,
@@ -217,7 +233,8 @@ def _read(fields: list[str]) -> Cron:
         hours=_values(_HOUR, hour),
         days=days,
         months=_values(_MONTH, month),
-        weekdays=tuple(weekdays),
+        weekdays=weekdays,
+        nth_weekdays=nth_weekdays,
         last_day=last_day,
         either_day=not day.startswith("*") and not weekday.startswith("*"),
         wild=any(field.startswith("*") for field in fields[:-3]),
@@ -236,6 +253,30 @@ def _days(text: str) -> tuple[bool, tuple[int, ...]]:
     if len(others) == len(elements):
         return False, _values(_DAY, text)
     return True, _values(_DAY, ",".join(others)) if others else ()
+
+
+def _weekdays(text: str) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+    """The days that count in every week, and those that count in one week of a month."""
+    weekly: set[int] = set()
+    nth: set[tuple[int, int]] = set()
+    for element in text.split(","):
+        found = _NTH_WEEKDAY.fullmatch(element)
+        if found is None or (found[2] is None and found[1].lower() not in _WEEKDAY.names and not found[1].isdecimal()):
+            weekly.update(value % 7 for value in _element(_WEEKDAY, element))
+            continue
+        day = _value(_WEEKDAY, found[1], element) % 7
+        nth.add((day, LAST_WEEK if found[2] is None else _week(found[1], found[2], element)))
+    return tuple(sorted(weekly)), tuple(sorted(nth))
+
+
+def _week(day: str, number: str, element: str) -> int:
+    if number.upper() == "L":
+        raise _problem(_WEEKDAY, element, f"write {day}L for the last one of a month")
+    if not _STEP.fullmatch(number) or not 1 <= int(number) <= _MOST_WEEKS:
+        raise _problem(
+            _WEEKDAY, element, f"write {day}#1 to {day}#{_MOST_WEEKS}, or {day}L for the last one of a month"
+        )
+    return int(number)
 
 
 def _values(field: _Field, text: str) -> tuple[int, ...]:
@@ -281,6 +322,8 @@ def _value(field: _Field, text: str, element: str) -> int:
     for sign, instead in _FOREIGN.items():
         if sign in text.upper() and (len(text) < 3 or not text.isalpha()):
             raise _problem(field, element, instead)
+    if field is _WEEKDAY and text[:-1].lower() in field.names and text[-1] in "lL":
+        raise _problem(field, element, _FOREIGN["L"])
     if text[:3].lower() in field.names and text.isalpha():
         raise _problem(field, element, f"names have three letters: write {text[:3].lower()}")
     raise _problem(field, element, f"expected {field.expected}, *, a range or a list of these")

@@ -7,7 +7,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from toban.definition.scalars.durations import format_duration
-from toban.definition.timing.cron import Cron, parse_cron
+from toban.definition.timing.cron import LAST_WEEK, Cron, parse_cron
 from toban.definition.timing.schedule_spec import Schedule
 
 _WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
@@ -25,6 +25,7 @@ _MONTHS = (
     "November",
     "December",
 )
+_NTH = {1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 5: "5th", LAST_WEEK: "last"}
 _MOST_IN_WORDS = 4
 
 
@@ -120,7 +121,7 @@ def _days(cron: Cron) -> str:
     if (day, month, weekday) == ("*", "*", "*"):
         return "every day"
     if (day, month) == ("*", "*"):
-        return f"every {_weekdays(cron.weekdays)}"
+        return _nth_weekdays(cron) if cron.nth_weekdays else f"every {_weekdays(cron.weekdays)}"
     if weekday != "*" or len(cron.days) + cron.last_day > _MOST_IN_WORDS:
         return ""
     days = [str(each) for each in cron.days] if day != "*" else []
@@ -141,6 +142,14 @@ def _weekdays(weekdays: tuple[int, ...]) -> str:
         return "weekday"
     # Monday first, as people say it.
     return _list([_WEEKDAYS[each] for each in sorted(weekdays, key=lambda day: (day - 1) % 7)])
+
+
+def _nth_weekdays(cron: Cron) -> str:
+    if cron.weekdays or len(cron.nth_weekdays) > _MOST_IN_WORDS:
+        return ""
+    # Monday first, and the last one of a month last.
+    ordered = sorted(cron.nth_weekdays, key=lambda each: ((each[0] - 1) % 7, each[1] == LAST_WEEK, each[1]))
+    return f"on the {_list([f'{_NTH[nth]} {_WEEKDAYS[day]}' for day, nth in ordered])} of every month"
 
 
 def _fields(cron: Cron) -> list[str]:

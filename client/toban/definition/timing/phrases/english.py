@@ -21,9 +21,8 @@ from toban.definition.timing.phrases.english_tokens import (
     WEEKDAYS,
     tokens,
 )
+from toban.definition.timing.phrases.english_weekdays import AND, UNTIL, is_last_weekday, nth_weekday, weekday_list
 from toban.definition.timing.phrases.phrase_parts import (
-    WEEKEND,
-    WORKING_DAYS,
     Cursor,
     Elapsed,
     Heard,
@@ -38,16 +37,12 @@ from toban.definition.timing.phrases.phrase_parts import (
     calendar_day,
     check_month_day,
     interval,
+    nth_weekday_of,
     upcoming,
-    weekday_range,
 )
 from toban.definition.timing.phrases.phrase_resolution import months_after
 
 _EVERY = ("every", "each")
-_UNTIL = ("-", "to", "through")
-_AND = ("and", "&")
-_ANY_WEEKDAY = WEEKDAYS | PLURAL_WEEKDAYS
-_NTH_WEEKDAY = "a certain weekday of the month cannot be expressed as a schedule"
 
 
 def read(text: str, *, today: date) -> Heard:
@@ -65,7 +60,7 @@ class _Reader:
         while not self.at.done:
             if self._time():
                 continue
-            if self.heard.hour is not None and self.at.word() in _AND and self._is_time(1):
+            if self.heard.hour is not None and self.at.word() in AND and self._is_time(1):
                 raise Unclear("it names a time of day twice: make a schedule of each")
             day = self._day()
             if day is None:
@@ -193,7 +188,7 @@ class _Reader:
             return self._every_year()
         if self.at.word() in MONTHS:
             return self._every_year()
-        if unit := self.at.accept("hour", "minute", "second"):
+        if not self.at.is_number() and (unit := self.at.accept("hour", "minute", "second")):
             if not self.at.done:
                 raise Unclear(f'"every {unit}" stands alone, without a day or a time')
             return Interval(seconds={"hour": 3600, "minute": 60, "second": 1}[unit])
@@ -201,7 +196,7 @@ class _Reader:
             return self._every_day_of_month()
         if is_amount(self.at):
             return self._interval()
-        days = self._weekdays()
+        days = weekday_list(self.at)
         if not days:
             raise unreadable(self.at)
         return Repeat(weekdays=days)
@@ -214,7 +209,7 @@ class _Reader:
 
     def _every_week(self) -> Repeat:
         self.at.accept("on")
-        days = self._weekdays()
+        days = weekday_list(self.at)
         if not days:
             raise Unclear("every week needs a weekday: write every monday")
         return Repeat(weekdays=days)
@@ -224,6 +219,8 @@ class _Reader:
         self.at.accept("the")
         if not (self.at.is_number() or self.at.word() == "last"):
             raise Unclear("every month needs a day: write on the 1st of every month")
+        if (nth := nth_weekday(self.at)) is not None:
+            return nth
         days, last_day = self._days_of_month()
         return Repeat(days=days, last_day=last_day)
 
@@ -235,37 +232,23 @@ class _Reader:
         return Repeat(month=month, days=frozenset({day}))
 
     def _every_day_of_month(self) -> Repeat:
+        if (nth := nth_weekday(self.at)) is not None:
+            # "every second tuesday" is the one of each month; every other week cannot be expressed.
+            if self.at.accept("of"):
+                self.at.accept("the", *_EVERY)
+                if not self.at.accept("month"):
+                    raise unreadable(self.at)
+            return nth
         days, last_day = self._days_of_month()
         if not (self.at.accept_all("of", "the", "month") or self.at.accept_all("of", "month")):
             raise Unclear("every how many is not clear: write on the 1st of every month")
         return Repeat(days=days, last_day=last_day)
 
-    def _weekdays(self) -> frozenset[int]:
-        """Monday, wednesday and friday; monday to friday; weekdays."""
-        if self.at.accept("weekday", "weekdays"):
-            return WORKING_DAYS
-        if self.at.accept("weekend", "weekends"):
-            return WEEKEND
-        days: set[int] = set()
-        while (name := self.at.accept(*_ANY_WEEKDAY)) != "":
-            first = last = _ANY_WEEKDAY[name]
-            if self.at.accept(*_UNTIL):
-                name = self.at.accept(*_ANY_WEEKDAY)
-                if not name:
-                    raise Unclear(f'expected a weekday, found "{self.at.word()}"')
-                last = _ANY_WEEKDAY[name]
-            days |= weekday_range(first, last)
-            if self.at.word() in _AND and self.at.word(1) in _ANY_WEEKDAY:
-                self.at.accept(*_AND)
-            elif self.at.word() in _ANY_WEEKDAY and not self.at.behind_comma:
-                raise Unclear("several weekdays need a comma or and between them")
-        return frozenset(days)
-
     # One day, or several when it is plural
 
     def _weekday(self) -> Meaning | None:
         if self.at.word() in (*PLURAL_WEEKDAYS, "weekdays", "weekends"):
-            return Repeat(weekdays=self._weekdays())
+            return Repeat(weekdays=weekday_list(self.at))
         if self.at.word(1) in WEEKDAYS and (week := self.at.accept("this", "next")):
             return self._in_week(1 if week == "next" else 0)
         if self.at.accept_all("next", "week"):
@@ -276,7 +259,7 @@ class _Reader:
         name = self.at.accept(*WEEKDAYS)
         if not name:
             return None
-        if self.at.word() in WEEKDAYS or self.at.word() in (*_UNTIL, *_AND):
+        if self.at.word() in WEEKDAYS or self.at.word() in (*UNTIL, *AND):
             raise Unclear("several weekdays need a repetition: write every before them")
         if self.at.accept_all("of", "next", "week") or self.at.accept_all("next", "week"):
             return self._weekday_of(1, name)
@@ -335,9 +318,13 @@ class _Reader:
         if self.at.accept_all("next", "month"):
             self.at.accept("on")
             self.at.accept("the")
+            if (nth := nth_weekday(self.at)) is not None:
+                return self._nth_in_month(1, nth)
             return self._in_month(1, *self._days_of_month())
-        if not (self.at.accept("the") or self.at.word(1) in ORDINAL_ENDS):
+        if not (self.at.accept("the") or self.at.word(1) in ORDINAL_ENDS or is_last_weekday(self.at)):
             return None
+        if (nth := nth_weekday(self.at)) is not None:
+            return self._nth_of_month(nth)
         days, last_day = self._days_of_month()
         if self.at.accept("of") or self.at.word() in MONTHS:
             if self.at.word() in MONTHS and len(days) == 1 and not last_day:
@@ -358,24 +345,33 @@ class _Reader:
         last_day = False
         while True:
             if self.at.accept("last"):
-                if self.at.word() in WEEKDAYS:
-                    raise Unclear(f"{_NTH_WEEKDAY}; the last day of the month can")
                 if not self.at.accept("day"):
                     raise unreadable(self.at)
                 last_day = True
             elif self.at.is_number() and self.at.word(1) in ORDINAL_ENDS:
                 day = self.at.take_number("a day")
                 self.at.accept(*ORDINAL_ENDS)
-                if self.at.word() in WEEKDAYS:
-                    raise Unclear(_NTH_WEEKDAY)
                 self.at.accept("day")
                 check_month_day(None, day)
                 days.add(day)
             else:
                 raise unreadable(self.at)
-            if not (self.at.accept(*_AND) or (self.at.behind_comma and self._is_day_of_month())):
+            if not (self.at.accept(*AND) or (self.at.behind_comma and self._is_day_of_month())):
                 return frozenset(days), last_day
             self.at.accept("the")
+
+    # The n-th weekday of a month
+
+    def _nth_of_month(self, nth: Repeat) -> Meaning:
+        if not self.at.accept("of"):
+            raise Unclear("of which month is not clear: write of this month or of every month")
+        which = self.at.accept("the", "this", "next", *_EVERY)
+        if not (which and self.at.accept("month")):
+            raise unreadable(self.at)
+        return self._nth_in_month(1 if which == "next" else 0, nth) if which in ("this", "next") else nth
+
+    def _nth_in_month(self, months: int, nth: Repeat) -> OnDay:
+        return OnDay(day=nth_weekday_of(months_after(self.today.replace(day=1), months), nth))
 
     def _is_day_of_month(self) -> bool:
         ahead = 1 if self.at.word() == "the" else 0

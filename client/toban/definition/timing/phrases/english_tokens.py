@@ -156,7 +156,8 @@ def _next(text: str, at: int, before: list[PhraseToken], *, comma: bool) -> list
     word = text[at : _end(text, at, digits=False)]
     if word in _REFUSED:
         raise Unclear(f'"{word}" cannot be used: {_REFUSED[word]}')
-    number = written(text, word, at, ordinals=_names_day(before, comma=comma))
+    ordinals = _names_day(before, comma=comma) or _before_weekday(text, at + len(word))
+    number = written(text, word, at, ordinals=ordinals)
     if number is not None:
         token = number_token(text[at : at + number.length], number.value, start=at)
         return [token, PhraseToken(text="th", start=at)] if number.ordinal else [token]
@@ -169,6 +170,12 @@ def _end(text: str, at: int, *, digits: bool) -> int:
     while at < len(text) and (text[at] in _DIGITS) is digits and text[at] not in _BLANK + _MARKS:
         at += 1
     return at
+
+
+def _before_weekday(text: str, at: int) -> bool:
+    """Whether a weekday follows: every second tuesday."""
+    start = at + 1 if text[at : at + 1] == " " else at
+    return start > at and text[start : _end(text, start, digits=False)] in WEEKDAYS
 
 
 def _names_day(before: list[PhraseToken], *, comma: bool) -> bool:

@@ -29,6 +29,7 @@ from toban.definition.timing.phrases.japanese_tokens import (
     YEARS,
     tokens,
 )
+from toban.definition.timing.phrases.japanese_weekdays import nth_weekday, weekday_list
 from toban.definition.timing.phrases.phrase_parts import (
     WEEKEND,
     WORKING_DAYS,
@@ -45,9 +46,9 @@ from toban.definition.timing.phrases.phrase_parts import (
     calendar_day,
     check_month_day,
     interval,
+    nth_weekday_of,
     upcoming,
     upcoming_end,
-    weekday_range,
 )
 from toban.definition.timing.phrases.phrase_resolution import months_after
 from toban.definition.timing.phrases.phrase_text import JAPANESE_WEEKDAYS
@@ -185,7 +186,7 @@ class _Reader:
             return Repeat()
         if word := self.at.accept(*forms):
             return forms[word]()
-        return None
+        return nth_weekday(self.at)
 
     def _every_hour(self) -> Hourly:
         self._of()
@@ -198,32 +199,15 @@ class _Reader:
 
     def _every_week(self) -> Repeat:
         self._of()
-        days = self._weekday_list()
+        days = weekday_list(self.at)
         if not days:
             raise Unclear("毎週 needs a weekday: write 毎週月曜")
         return Repeat(weekdays=days)
 
-    def _weekday_list(self) -> frozenset[int]:
-        if self.at.accept("平日"):
-            return WORKING_DAYS
-        days: set[int] = set()
-        while (name := self.at.accept(*WEEKDAYS)) != "":
-            first = last = WEEKDAYS[name]
-            self.at.accept(*WEEKDAY_ENDS)
-            if self.at.accept(*UNTIL):
-                name = self.at.accept(*WEEKDAYS)
-                if not name:
-                    raise Unclear("expected a weekday behind から")
-                last = WEEKDAYS[name]
-                self.at.accept(*WEEKDAY_ENDS)
-                self.at.accept("まで")
-            days |= weekday_range(first, last)
-            if self.at.word() in BETWEEN and self.at.word(1) in WEEKDAYS:
-                self.at.accept(*BETWEEN)
-        return frozenset(days)
-
     def _every_month(self) -> Repeat:
         self._of()
+        if (nth := nth_weekday(self.at)) is not None:
+            return nth
         days: set[int] = set()
         last_day = False
         while True:
@@ -329,6 +313,8 @@ class _Reader:
     def _in_month(self, word: str) -> OnDay:
         self._of()
         first = months_after(self.today.replace(day=1), MONTHS[word])
+        if (nth := nth_weekday(self.at)) is not None:
+            return OnDay(day=nth_weekday_of(first, nth))
         if self.at.accept(*LAST_DAY):
             return OnDay(day=months_after(first, 1) - timedelta(days=1))
         day = self._day_number(f"{word} needs a day: write {word}1日 or {word}末")

@@ -13,10 +13,13 @@ from datetime import MAXYEAR, date, datetime
 from enum import Enum
 
 from toban.definition.scalars.durations import MAX_DURATION
+from toban.definition.timing.cron import LAST_WEEK
 
 MONDAY, FRIDAY, SATURDAY, SUNDAY = 0, 4, 5, 6
 WORKING_DAYS = frozenset(range(MONDAY, FRIDAY + 1))
 WEEKEND = frozenset({SATURDAY, SUNDAY})
+MOST_WEEKS = 5
+"""A month has at most so many of each weekday."""
 
 
 class Unclear(Exception):  # noqa: N818 - it is the reason of a PhraseError, not an error of its own
@@ -51,7 +54,7 @@ class Part(Enum):
     AFTERNOON = None, {12: 12} | {h: h + 12 for h in range(1, 7)}
     DUSK = 18, {h: h + 12 for h in range(3, 8)}
     EVENING = 18, {h: h + 12 for h in range(4, 12)}
-    NIGHT = 21, {h: h + 12 for h in range(6, 12)} | {0: 0, 12: 0}
+    NIGHT = 21, {h: h for h in range(6)} | {h: h + 12 for h in range(6, 12)} | {12: 0}
     TONIGHT = 21, {h: h + 12 for h in range(6, 12)} | {0: 24, 12: 24}
     SMALL_HOURS = 0, {h: h for h in range(6)} | {10: 22, 11: 23, 12: 0}
 
@@ -121,9 +124,13 @@ class Hourly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """On every matching day. Weekdays count from Monday, 0. `last_day` is the last day of the month."""
+    """On every matching day. Weekdays count from Monday, 0. `last_day` is the last day of the month.
+
+    `weeks` limits the weekdays to the first, second … of the month, or the last: `LAST_WEEK`.
+    """
 
     weekdays: frozenset[int] = frozenset()
+    weeks: frozenset[int] = frozenset()
     month: int | None = None
     days: frozenset[int] = frozenset()
     last_day: bool = False
@@ -266,6 +273,26 @@ def upcoming_end(month: int) -> UpcomingDay:
     """The last day of the month. Raises Unclear when there is no such month."""
     check_month_day(month, 1)
     return UpcomingDay(month=month)
+
+
+def nth_weekdays(weeks: frozenset[int], weekdays: frozenset[int]) -> Repeat:
+    """Raises Unclear when no month has so many weeks."""
+    for week in weeks:
+        if week != LAST_WEEK and not 1 <= week <= MOST_WEEKS:
+            raise Unclear(f"a month has at most {MOST_WEEKS} of each weekday, found {week}")
+    return Repeat(weekdays=weekdays, weeks=weeks)
+
+
+def nth_weekday_of(first: date, repeat: Repeat) -> date:
+    """The day of this one month, given by its first. Raises Unclear when it has none, or there are several."""
+    if len(repeat.weeks) != 1 or len(repeat.weekdays) != 1:
+        raise Unclear("several days need a repetition: make a schedule of each, or let it repeat every month")
+    (week,), (weekday,) = repeat.weeks, repeat.weekdays
+    length = monthrange(first.year, first.month)[1]
+    days = [day for day in range(1, length + 1) if first.replace(day=day).weekday() == weekday]
+    if week > len(days):
+        raise Unclear(f"{first:%Y-%m} has only {len(days)} of this weekday")
+    return first.replace(day=days[week if week == LAST_WEEK else week - 1])
 
 
 def interval(seconds: int) -> Interval:

@@ -9,7 +9,7 @@ from datetime import MAXYEAR, UTC, date, datetime, time, timedelta
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
-from toban.definition.timing.cron import LAST_YEAR
+from toban.definition.timing.cron import LAST_WEEK, LAST_YEAR
 from toban.definition.timing.phrases.phrase_parts import (
     DEFAULT_CLOCK,
     WORKING_DAYS,
@@ -72,15 +72,26 @@ def _moment(meaning: Instant | OnDay | Elapsed | UpcomingDay, now: datetime, zon
 
 
 def cron_of(repeat: Repeat) -> str:
-    """As crontab(5), with `L` for the last day of a month, which crontab(5) lacks."""
+    """As crontab(5), with the extensions of `cron` for the last day and the n-th weekday of a month."""
     clock = repeat.clock or DEFAULT_CLOCK
     days = [str(day) for day in sorted(repeat.days)] + (["L"] if repeat.last_day else [])
-    if repeat.weekdays == WORKING_DAYS:
+    if repeat.weeks:
+        weekdays = ",".join(
+            f"{(day + 1) % 7}L" if week == LAST_WEEK else f"{(day + 1) % 7}#{week}"
+            for week in in_order(repeat.weeks)
+            for day in sorted(repeat.weekdays)
+        )
+    elif repeat.weekdays == WORKING_DAYS:
         weekdays = "1-5"
     else:
         # crontab(5) counts from Sunday.
         weekdays = ",".join(str(n) for n in sorted((day + 1) % 7 for day in repeat.weekdays))
     return f"{clock.minute} {clock.hour} {','.join(days) or '*'} {repeat.month or '*'} {weekdays or '*'}"
+
+
+def in_order(weeks: frozenset[int]) -> list[int]:
+    """The last one of a month comes last."""
+    return sorted(weeks, key=lambda week: (week == LAST_WEEK, week))
 
 
 def months_after(day: date, months: int) -> date:

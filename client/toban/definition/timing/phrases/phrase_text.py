@@ -7,9 +7,11 @@ from enum import Enum
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
+from toban.definition.timing.cron import LAST_WEEK
 from toban.definition.timing.phrases.phrase_parts import (
     DEFAULT_CLOCK,
     MONDAY,
+    MOST_WEEKS,
     SUNDAY,
     WORKING_DAYS,
     Elapsed,
@@ -21,7 +23,7 @@ from toban.definition.timing.phrases.phrase_parts import (
     Repeat,
     UpcomingDay,
 )
-from toban.definition.timing.phrases.phrase_resolution import When
+from toban.definition.timing.phrases.phrase_resolution import When, in_order
 
 
 class Tongue(Enum):
@@ -104,6 +106,10 @@ def _english_interval(seconds: int) -> str:
 
 def _japanese_days(repeat: Repeat) -> str:
     days = sorted(repeat.days)
+    if repeat.weeks:
+        weeks = "・".join("最終" if week == LAST_WEEK else f"第{week}" for week in in_order(repeat.weeks))
+        note = "(第5がある月のみ)" if repeat.weeks == {MOST_WEEKS} else ""
+        return f"毎月{weeks}{'・'.join(JAPANESE_WEEKDAYS[day] for day in sorted(repeat.weekdays))}曜{note}"
     if repeat.weekdays == WORKING_DAYS:
         return "平日(月〜金)"
     if repeat.weekdays:
@@ -120,6 +126,11 @@ def _japanese_days(repeat: Repeat) -> str:
 
 def _english_days(repeat: Repeat) -> str:
     days = sorted(repeat.days)
+    if repeat.weeks:
+        weeks = ["last" if week == LAST_WEEK else _ordinal(week) for week in in_order(repeat.weeks)]
+        note = " (in months that have it)" if repeat.weeks == {MOST_WEEKS} else ""
+        weekdays = _listed([ENGLISH_WEEKDAYS[day] for day in sorted(repeat.weekdays)])
+        return f"on the {_listed(weeks)} {weekdays} of every month{note}"
     if repeat.weekdays == WORKING_DAYS:
         return "every weekday (Monday to Friday)"
     if repeat.weekdays == frozenset(range(MONDAY, SUNDAY + 1)) or repeat.daily:
