@@ -204,3 +204,94 @@ steps:
     (tmp_path / "ready").touch()
     third = retry(daemon, second.id)
     assert (run_state(third), executed(tmp_path)) == ("SUCCEEDED", "aa")
+
+
+EACH = """
+name: each
+description: Instances that fail until a file says otherwise
+params: {mode: {type: string, default: fast}}
+steps:
+  first: {run: "echo a b c d"}
+  build:
+    for_each: ["a", "b", "c", "d"]
+    max_parallel: 1
+    on_failure: continue
+    depends_on: [first]
+    workspace: "{{ run.dir }}"
+    run: |
+      echo {{ item }} >> PLACE/executed
+      echo {{ item }}-{{ params.mode }} > made
+      case {{ item }} in b|d) test -e PLACE/ready || exit 1;; esac
+      while test -e PLACE/hold; do sleep 0.1; done
+    outputs: [{name: made, path: made}]
+  check: {run: "test -e PLACE/ready", depends_on: [build]}
+  gather:
+    depends_on: [build, check]
+    workspace: "{{ run.dir }}"
+    inputs: [{from: build, artifact: made, as: in}]
+    run: "cat in/*; echo {{ steps.build.exit_code }}"
+"""
+
+
+def test_only_the_failed_instances_are_repeated_also_over_a_killed_daemon(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "state") as daemon:
+        daemon.apply(EACH.replace("PLACE", str(tmp_path)))
+        first = daemon.run("each")
+        assert run_state(first) == "FAILED"
+        note = tmp_path / "executed"
+        assert note.read_text().split() == ["a", "b", "c", "d"]
+        note.unlink()
+        (tmp_path / "ready").touch()
+        (tmp_path / "hold").touch()
+        request = run_pb2.RetryRunRequest(id=first.id)
+        request.params["mode"] = "slow"
+        again = daemon.runs.RetryRun(request, timeout=20).run.id
+        daemon.wait_started(again, "build[1]")
+        daemon.kill()
+        (tmp_path / "hold").unlink()
+        daemon.start()
+        ended = daemon.wait_run(again)
+        assert run_state(ended) == "SUCCEEDED", ended.error_message
+        assert note.read_text().split() == ["b", "d"]
+        assert ended.params["mode"] == "slow"
+        steps = steps_of(ended)
+        assert [steps[f"build[{number}]"].source_run for number in range(4)] == [first.id, "", first.id, ""]
+        assert daemon.log_of(again, "gather")[OUT].decode() == "a-fast\nb-slow\nc-fast\nd-slow\n[0,0,0,0]\n"
+
+
+def test_a_failed_step_is_skipped_with_who_and_why(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.apply(ten(tmp_path, "skipped"))
+    first = daemon.run("skipped")
+    for path in tmp_path.glob("executed.*"):
+        path.unlink()
+    refusal = refused(lambda: retry(daemon, first.id, skip=["f"]))
+    assert refusal.violations[0][0] == "skip_note"
+    refusal = refused(lambda: retry(daemon, first.id, skip=["a"], skip_note="no need"))
+    assert refusal.reason == "STEP_NOT_SKIPPABLE"
+    again = retry(daemon, first.id, skip=["f"], skip_note="known false alarm", by="ann")
+    assert run_state(again) == "SUCCEEDED", again.error_message
+    assert executed(tmp_path).replace("i", "") == "ghj"
+    skipped = steps_of(again)["f"]
+    assert step_states(again)["f"] == "SKIPPED(requested)"
+    assert (skipped.skipped_by, skipped.skip_note) == ("ann", "known false alarm")
+    assert skipped.reason == "exit code 1"
+
+
+def test_a_retry_says_that_a_newer_version_exists(daemon: Daemon, tmp_path: Path) -> None:
+    source = "name: fixed\ndescription: x\nsteps: {a: {run: exit 3}}\n"
+    daemon.apply(source)
+    first = daemon.run("fixed")
+    request = run_pb2.RetryRunRequest(id=first.id)
+    made = daemon.runs.RetryRun(request, timeout=20)
+    assert made.newer_version == 0
+    daemon.wait_run(made.run.id)
+    definition = workflow_pb2.Definition(source=source.replace("exit 3", "exit 0"))
+    update = workflow_pb2.UpdateWorkflowRequest(workflow=workflow_pb2.Workflow(name="fixed", definition=definition))
+    daemon.workflows.UpdateWorkflow(update, timeout=20)
+    made = daemon.runs.RetryRun(request, timeout=20)
+    assert (made.run.version, made.newer_version) == (1, 2)
+    assert run_state(daemon.wait_run(made.run.id)) == "FAILED"
+    request.newest_version = True
+    made = daemon.runs.RetryRun(request, timeout=20)
+    assert (made.run.version, made.newer_version) == (2, 0)
+    assert run_state(daemon.wait_run(made.run.id)) == "SUCCEEDED"

@@ -96,31 +96,44 @@ class RunCalls(Calls):
             ),
         )
 
-    async def retry_run(
+    async def retry_run(self, run_id: str, **how: Any) -> run_pb2.Run:
+        """Starts a new run that repeats what failed in an ended one. Takes and raises the same as `start_retry`."""
+        return (await self.start_retry(run_id, **how)).run
+
+    async def start_retry(
         self,
         run_id: str,
         *,
         from_steps: Iterable[str] = (),
         everything: bool = False,
         newest_version: bool = False,
+        params: Mapping[str, Any] | None = None,
+        skip: Iterable[str] = (),
+        skip_note: str = "",
+        by: str = "",
         request_id: str | None = None,
-    ) -> run_pb2.Run:
+    ) -> run_pb2.RetryRunResponse:
         """Starts a new run that repeats the steps that did not succeed, all from `from_steps` on, or `everything`.
 
-        Raises NotFound, InvalidArgument `UNKNOWN_STEP`, and Conflict: `RUN_NOT_TERMINAL`, `NOTHING_TO_RETRY`,
-        `NO_PRIOR_RESULT`, `RUN_ALREADY_ACTIVE`.
+        `params` replace parameters of the run. Steps in `skip` count as succeeded; `skip_note` says why, `by` who
+        decided it. `newer_version` of the answer is above zero if the workflow has a version that the run does not use.
+        Raises NotFound, InvalidArgument `UNKNOWN_STEP` and `INVALID_PARAMS`, and Conflict: `RUN_NOT_TERMINAL`,
+        `NOTHING_TO_RETRY`, `STEP_NOT_SKIPPABLE`, `NO_PRIOR_RESULT`, `RUN_ALREADY_ACTIVE`.
         """
-        answer = await self._connection.call(
+        return await self._connection.call(
             self._runs.RetryRun,
             run_pb2.RetryRunRequest(
                 id=run_id,
                 from_steps=list(from_steps),
                 everything=everything,
                 newest_version=newest_version,
+                params=to_struct(params or {}),
+                skip=list(skip),
+                skip_note=skip_note,
+                by=by,
                 request_id=new_request_id(request_id),
             ),
         )
-        return answer.run
 
     async def get_run(self, run_id: str) -> run_pb2.Run:
         """One run with all of its steps. Raises NotFound."""

@@ -103,6 +103,7 @@ class SyncClient:
     start_run = _blocking(Client.start_run)
     plan_run = _blocking(Client.plan_run)
     retry_run = _blocking(Client.retry_run)
+    start_retry = _blocking(Client.start_retry)
     get_run = _blocking(Client.get_run)
     get_current_run = _blocking(Client.get_current_run)
     list_runs = _iterating(Client.list_runs)

@@ -202,6 +202,8 @@ class _SkipReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SkipReason
     """The run was cancelled."""
     SKIP_REASON_TIMED_OUT: _SkipReason.ValueType  # 7
     """The run's timeout passed."""
+    SKIP_REASON_REQUESTED: _SkipReason.ValueType  # 160
+    """RetryRun named it in `skip`: it counts as succeeded. See `skipped_by` and `skip_note`."""
 
 class SkipReason(_SkipReason, metaclass=_SkipReasonEnumTypeWrapper):
     """Why a step was skipped."""
@@ -222,6 +224,8 @@ SKIP_REASON_CANCELLED: SkipReason.ValueType  # 6
 """The run was cancelled."""
 SKIP_REASON_TIMED_OUT: SkipReason.ValueType  # 7
 """The run's timeout passed."""
+SKIP_REASON_REQUESTED: SkipReason.ValueType  # 160
+"""RetryRun named it in `skip`: it counts as succeeded. See `skipped_by` and `skip_note`."""
 Global___SkipReason: _TypeAlias = SkipReason  # noqa: Y015
 
 class _WaitingFor:
@@ -833,6 +837,8 @@ class Step(_message.Message):
     SKIP_REASON_FIELD_NUMBER: _builtins.int
     APPROVERS_FIELD_NUMBER: _builtins.int
     RETRY_STOPPED_FIELD_NUMBER: _builtins.int
+    SKIPPED_BY_FIELD_NUMBER: _builtins.int
+    SKIP_NOTE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """As in the definition; an instance adds its number, as in `build[0]`."""
     index: _builtins.int
@@ -887,6 +893,9 @@ class Step(_message.Message):
     """Unspecified unless it was skipped."""
     retry_stopped: _builtins.bool
     """True for a FAILED step that was about to be retried when the run ended."""
+    skipped_by: _builtins.str
+    """For a step that RetryRun skipped: who asked for it, and why; empty otherwise. `reason` is the failure that it had."""
+    skip_note: _builtins.str
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -943,10 +952,12 @@ class Step(_message.Message):
         skip_reason: Global___SkipReason.ValueType = ...,
         approvers: _abc.Iterable[_builtins.str] | None = ...,
         retry_stopped: _builtins.bool = ...,
+        skipped_by: _builtins.str = ...,
+        skip_note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "exit_code", b"exit_code", "finished_at", b"finished_at", "instance", b"instance", "not_before", b"not_before", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "approvers", b"approvers", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "item_bytes", b"item_bytes", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "retry_stopped", b"retry_stopped", "skip_reason", b"skip_reason", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "approvers", b"approvers", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "item_bytes", b"item_bytes", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "retry_stopped", b"retry_stopped", "skip_note", b"skip_note", "skip_reason", b"skip_reason", "skipped_by", b"skipped_by", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -1471,16 +1482,34 @@ class RetryRunRequest(_message.Message):
     EVERYTHING_FIELD_NUMBER: _builtins.int
     NEWEST_VERSION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    PARAMS_FIELD_NUMBER: _builtins.int
+    SKIP_FIELD_NUMBER: _builtins.int
+    SKIP_NOTE_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     everything: _builtins.bool
-    """Repeat all steps. Not together with `from_steps`."""
+    """Repeat all steps. Not together with `from_steps` or `skip`."""
     newest_version: _builtins.bool
     """Use the newest version of the definition instead of the run's own."""
     request_id: _builtins.str
     """As in CreateWorkflowRequest."""
+    skip_note: _builtins.str
+    """Why they are skipped: required with `skip`, at most 1,000 characters."""
+    by: _builtins.str
+    """Who skips them, as in DecideApprovalRequest; empty means the caller."""
     @_builtins.property
     def from_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Repeat these steps and everything that depends on them; empty means the steps that did not succeed."""
+        """Repeat these steps and everything that depends on them; empty means the steps that did not succeed. An instance, as
+        in `build[3]`, repeats of its step only that instance and those that failed.
+        """
+
+    @_builtins.property
+    def params(self) -> _struct_pb2.Struct:
+        """Replace the run's parameters of the same names. Steps that are not repeated keep the results that they had."""
+
+    @_builtins.property
+    def skip(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Treat these steps as succeeded. They must have failed or been cancelled in the run."""
 
     def __init__(
         self,
@@ -1490,10 +1519,14 @@ class RetryRunRequest(_message.Message):
         everything: _builtins.bool = ...,
         newest_version: _builtins.bool = ...,
         request_id: _builtins.str = ...,
+        params: _struct_pb2.Struct | None = ...,
+        skip: _abc.Iterable[_builtins.str] | None = ...,
+        skip_note: _builtins.str = ...,
+        by: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["params", b"params"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["everything", b"everything", "from_steps", b"from_steps", "id", b"id", "newest_version", b"newest_version", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "everything", b"everything", "from_steps", b"from_steps", "id", b"id", "newest_version", b"newest_version", "params", b"params", "request_id", b"request_id", "skip", b"skip", "skip_note", b"skip_note"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1504,6 +1537,9 @@ class RetryRunResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
+    NEWER_VERSION_FIELD_NUMBER: _builtins.int
+    newer_version: _builtins.int
+    """Above zero: the workflow has this newer version, which the new run does not use. See `newest_version`."""
     @_builtins.property
     def run(self) -> Global___Run:
         """The new run; its `retry_of` is the old run."""
@@ -1512,10 +1548,11 @@ class RetryRunResponse(_message.Message):
         self,
         *,
         run: Global___Run | None = ...,
+        newer_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["newer_version", b"newer_version", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -81,12 +81,14 @@ class RunServiceStub:
     """
     RetryRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.RetryRunRequest, _run_pb2.RetryRunResponse]
     """Starts a new run that repeats an ended run: by default the steps that did not succeed and everything that depends
-    on them. The other steps keep their results and artifacts.
+    on them. The other steps keep their results and artifacts, and so do the instances of a failed `for_each` step that
+    succeeded, if it has the same items.
 
     Errors:
     - NOT_FOUND `RUN_NOT_FOUND`
     - FAILED_PRECONDITION `RUN_NOT_TERMINAL`: the run is active
     - FAILED_PRECONDITION `NOTHING_TO_RETRY`: every step succeeded
+    - FAILED_PRECONDITION `STEP_NOT_SKIPPABLE` with the state: a step in `skip` neither failed nor was cancelled
     - FAILED_PRECONDITION `NO_PRIOR_RESULT`: the newest version needs a result that the run does not have
     - INVALID_ARGUMENT `UNKNOWN_STEP`
     - those of StartRun
@@ -216,12 +218,14 @@ class RunServiceAsyncStub(RunServiceStub):
     """
     RetryRun: _aio.UnaryUnaryMultiCallable[_run_pb2.RetryRunRequest, _run_pb2.RetryRunResponse]  # type: ignore[assignment]
     """Starts a new run that repeats an ended run: by default the steps that did not succeed and everything that depends
-    on them. The other steps keep their results and artifacts.
+    on them. The other steps keep their results and artifacts, and so do the instances of a failed `for_each` step that
+    succeeded, if it has the same items.
 
     Errors:
     - NOT_FOUND `RUN_NOT_FOUND`
     - FAILED_PRECONDITION `RUN_NOT_TERMINAL`: the run is active
     - FAILED_PRECONDITION `NOTHING_TO_RETRY`: every step succeeded
+    - FAILED_PRECONDITION `STEP_NOT_SKIPPABLE` with the state: a step in `skip` neither failed nor was cancelled
     - FAILED_PRECONDITION `NO_PRIOR_RESULT`: the newest version needs a result that the run does not have
     - INVALID_ARGUMENT `UNKNOWN_STEP`
     - those of StartRun
@@ -390,12 +394,14 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.RetryRunResponse, _abc.Awaitable[_run_pb2.RetryRunResponse]]:
         """Starts a new run that repeats an ended run: by default the steps that did not succeed and everything that depends
-        on them. The other steps keep their results and artifacts.
+        on them. The other steps keep their results and artifacts, and so do the instances of a failed `for_each` step that
+        succeeded, if it has the same items.
 
         Errors:
         - NOT_FOUND `RUN_NOT_FOUND`
         - FAILED_PRECONDITION `RUN_NOT_TERMINAL`: the run is active
         - FAILED_PRECONDITION `NOTHING_TO_RETRY`: every step succeeded
+        - FAILED_PRECONDITION `STEP_NOT_SKIPPABLE` with the state: a step in `skip` neither failed nor was cancelled
         - FAILED_PRECONDITION `NO_PRIOR_RESULT`: the newest version needs a result that the run does not have
         - INVALID_ARGUMENT `UNKNOWN_STEP`
         - those of StartRun

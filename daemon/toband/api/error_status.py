@@ -105,6 +105,9 @@ RULES: Mapping[type[Exception], Rule] = {
         FAILED_PRECONDITION, "RUN_NOT_TERMINAL", {"run_id": "run.id", "state": "run.state.value"}
     ),
     errors.RunInUseError: Rule(FAILED_PRECONDITION, "RUN_IN_USE", {"run_id": "run_id"}),
+    errors.StepNotSkippableError: Rule(
+        FAILED_PRECONDITION, "STEP_NOT_SKIPPABLE", {"run_id": "run_id", "step": "step", "state": "state"}
+    ),
     errors.NothingToRetryError: Rule(FAILED_PRECONDITION, "NOTHING_TO_RETRY", {"run_id": "run_id"}),
     errors.NoPriorResultError: Rule(FAILED_PRECONDITION, "NO_PRIOR_RESULT", {"step": "step", "run_id": "run_id"}),
     errors.NotWaitingError: Rule(

@@ -160,6 +160,8 @@ def step(value: StepRun, plan: Plan | None = None, *, paused: bool = False) -> r
         waiting_for=waiting_for(step_waits_for(value, paused=paused)),
         skip_reason=skip_reason(value.skip_reason),
         retry_stopped=value.retry_stopped,
+        skipped_by=value.skipped_by,
+        skip_note=value.skip_note,
         source_run=value.source,
         artifacts=[artifact(each) for each in value.artifacts],
         result_bytes=value.spilled,

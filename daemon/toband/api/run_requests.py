@@ -12,7 +12,7 @@ from toban.v1 import run_pb2 as pb
 from toband.api.request_errors import InvalidFieldError
 from toband.domain.run_model import RunState, Trigger
 from toband.engine.runs.log_stream import LogQuery
-from toband.engine.runs.step_selection import Selection
+from toband.engine.runs.step_selection import RetrySelection, Selection
 from toband.ports import LogKind
 
 
@@ -24,6 +24,24 @@ def selection(request: pb.StartRunRequest | pb.PlanRunRequest) -> Selection:
         only=tuple(request.only),
         from_steps=tuple(request.from_steps),
         from_run=request.from_run,
+    )
+
+
+def retry_selection(request: pb.RetryRunRequest, caller: str) -> RetrySelection:
+    if request.everything and (request.from_steps or request.skip):
+        other = "from_steps" if request.from_steps else "skip"
+        raise InvalidFieldError("everything", f"cannot be combined with `{other}`")
+    note = short(request.skip_note, "skip_note")
+    if request.skip and not note.strip():
+        raise InvalidFieldError("skip_note", "is required with `skip`: say why the steps count as succeeded")
+    if note and not request.skip:
+        raise InvalidFieldError("skip_note", "requires `skip`")
+    return RetrySelection(
+        from_steps=tuple(request.from_steps),
+        everything=request.everything,
+        skip=tuple(request.skip),
+        by=short(request.by, "by") or caller,
+        note=note,
     )
 
 

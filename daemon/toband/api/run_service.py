@@ -12,7 +12,6 @@ from toband.api import pages, run_messages, run_requests
 from toband.api.artifact_rpcs import ArtifactRpcs
 from toband.api.common_requests import caller, origin_of, request_of
 from toband.api.handler import Context, streaming, unary
-from toband.api.request_errors import InvalidFieldError
 from toband.api.run_pages import STEPS, next_run_page, run_page
 from toband.api.run_watch_rpc import RunWatchRpc
 from toband.domain.run_model import Run, StepRun
@@ -97,18 +96,17 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @unary
     async def RetryRun(self, request: pb.RetryRunRequest, context: Context) -> pb.RetryRunResponse:
-        if request.everything and request.from_steps:
-            raise InvalidFieldError("everything", "cannot be combined with `from_steps`")
         run = await self._intake.retry(
             request.id,
-            from_steps=tuple(request.from_steps),
-            everything=request.everything,
+            selection=run_requests.retry_selection(request, caller(context)),
             newest=request.newest_version,
+            params=run_requests.params(request.params),
             caller=caller(context),
             request=request_of("RetryRun", request, request.request_id, context),
             origin=origin_of(context),
         )
-        return pb.RetryRunResponse(run=await self.shown(run.id))
+        newer = await self._factory.newer_version(run)
+        return pb.RetryRunResponse(run=await self.shown(run.id), newer_version=newer)
 
     @unary
     async def PauseRun(self, request: pb.PauseRunRequest, context: Context) -> pb.PauseRunResponse:

@@ -37,13 +37,20 @@ def expand(draft: RunMutation, step: StepRun, items: Sequence[Any]) -> None:
         draft.steps[name] = StepRun(id=name, index=step.index, parent=step.id, instance=number, item=item)
 
 
+def resume(draft: RunMutation, step: StepRun) -> None:
+    """Starts a step of a retry that keeps some of its instances; the others wait to be released."""
+    draft.set(step.id, evaluated=True, state=StepState.RUNNING, phase=Phase.GROUP, released=0, started_at=draft.at)
+
+
 def release(
     draft: RunMutation, group: StepRun, queue: Queue, launch_step: Callable[[RunMutation, StepRun], None]
 ) -> None:
-    """Launches as many further instances as have slots."""
+    """Launches as many further instances as have slots. Instances that are kept from another run have ended."""
     released = group.released
     while released < group.instances and draft.index.has_slot(queue):
-        launch_step(draft, draft.steps[instance_id(group.id, released)])
+        member = draft.steps[instance_id(group.id, released)]
+        if not member.state.terminal:
+            launch_step(draft, member)
         released += 1
     draft.set(group.id, released=released)
 

@@ -149,6 +149,8 @@ class SkipReason(StrEnum):
     ABORTED = "aborted"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
+    REQUESTED = "requested"
+    """A retry was told to treat it as succeeded: see `skipped_by` and `skip_note` of the step."""
 
     @property
     def satisfies(self) -> bool:
@@ -156,7 +158,7 @@ class SkipReason(StrEnum):
         return self in _SATISFYING_SKIPS
 
 
-_SATISFYING_SKIPS = frozenset({SkipReason.WHEN, SkipReason.EMPTY, SkipReason.SCOPE})
+_SATISFYING_SKIPS = frozenset({SkipReason.WHEN, SkipReason.EMPTY, SkipReason.SCOPE, SkipReason.REQUESTED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,7 +331,8 @@ class StepRun:
     gave a verdict, whose output the next iteration may use. `fingerprint` is of the files that `stop_when_unchanged`
     watches, and `unchanged` says that it was the same after the iteration before. `source` is the run that its results
     and artifacts come from. `spilled`: this many bytes of result and outputs are in a file of the attempt.
-    `item_bytes`, above zero: an item of this many bytes was left out of this copy.
+    `item_bytes`, above zero: an item of this many bytes was left out of this copy. `skipped_by` and `skip_note` say who
+    skipped it in a retry, and why.
     """
 
     id: str
@@ -345,6 +348,8 @@ class StepRun:
     phase: Phase = Phase.RUN
     reason: str = ""
     skip_reason: SkipReason | None = None
+    skipped_by: str = ""
+    skip_note: str = ""
     retrying: bool = False
     retry_stopped: bool = False
     overdue: TreeCause | None = None

@@ -50,6 +50,9 @@ def _blocks(draft: RunMutation, step: StepRun) -> bool:
 
 
 def _make_ready(draft: RunMutation, name: str) -> None:
+    if draft.steps[name].instances:
+        for_each.resume(draft, draft.steps[name])
+        return
     step = draft.plan.steps[name]
     unsettled = bool(step.when) or step.for_each is not None
     draft.set(name, state=StepState.READY, evaluated=not unsettled)

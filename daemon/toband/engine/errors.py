@@ -178,6 +178,14 @@ class NothingToRetryError(EngineError):
         self.run_id = run_id
 
 
+class StepNotSkippableError(EngineError):
+    """`state` is the state of the step."""
+
+    def __init__(self, run_id: str, step: str, state: str) -> None:
+        super().__init__(f"cannot skip step {step!r}: it is {state}; only a step that failed or was cancelled can be")
+        self.run_id, self.step, self.state = run_id, step, state
+
+
 class StepNotFoundError(EngineError):
     def __init__(self, run_id: str, step: str) -> None:
         super().__init__(f"run {run_id} has no step {step!r}")

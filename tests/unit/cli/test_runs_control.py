@@ -35,11 +35,28 @@ def test_retry(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
 
 def test_what_a_retry_asks_for(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
     arguments = ["--from", "fetch", "--from", "build", "--newest", "--request-id", "abc"]
+    arguments += ["-p", "day=monday", "--skip", "lint", "--note", "known", "--by", "ann"]
     assert cli("runs", "retry", "nightly#1", *arguments, "-o", "name").code == 0
     asked = daemon.seen[-1]
     assert isinstance(asked, run_pb2.RetryRunRequest)
     assert list(asked.from_steps) == ["fetch", "build"]
     assert (asked.newest_version, asked.everything, asked.request_id) == (True, False, "abc")
+    assert (dict(asked.params), list(asked.skip)) == ({"day": "monday"}, ["lint"])
+    assert (asked.skip_note, asked.by) == ("known", "ann")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--skip", "lint"], "cannot use --skip without --note"),
+        (["--note", "known"], "cannot use --note without --skip"),
+        (["--all", "--skip", "lint", "--note", "known"], "cannot use --all with --skip"),
+    ],
+)
+def test_options_of_a_retry_that_do_not_fit(cli: Cli, failed: RunRecord, arguments: list[str], message: str) -> None:
+    result = cli("runs", "retry", "nightly#1", *arguments)
+    assert result.code == 2
+    assert message in result.err
 
 
 def test_retry_and_wait(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:

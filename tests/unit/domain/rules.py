@@ -81,7 +81,7 @@ def satisfies(plan: Plan, step: StepRun) -> bool:
             hard = step.error_class in (None, ErrorClass.FATAL)
             return plan.step(step.id).final_policy is FailurePolicy.CONTINUE and not hard
         case StepState.SKIPPED:
-            return step.skip_reason in (SkipReason.WHEN, SkipReason.SCOPE, SkipReason.EMPTY)
+            return step.skip_reason in (SkipReason.WHEN, SkipReason.SCOPE, SkipReason.EMPTY, SkipReason.REQUESTED)
         case _:
             return False
 

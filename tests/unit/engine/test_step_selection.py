@@ -10,15 +10,19 @@ import pytest
 from toban.definition import parse
 from toband.domain.plan import Plan
 from toband.domain.run_model import Run, RunState, SkipReason, StepRun, StepState, Trigger
-from toband.engine.errors import NothingToRunError, UnknownScopeError, UnknownStepError
+from toband.engine.errors import NothingToRunError, StepNotSkippableError, UnknownScopeError, UnknownStepError
 from toband.engine.runs.run_factory import in_order
 from toband.engine.runs.step_selection import (
+    WHAT_FAILED,
+    RetrySelection,
     Selection,
     borrow,
     borrowed_steps,
     chosen_steps,
     keep,
+    kept_instances,
     repeated_steps,
+    skipped_steps,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -121,19 +125,20 @@ def test_what_a_retry_repeats(
     states: dict[str, str], asked: tuple[str, ...], everything: bool, again: set[str]
 ) -> None:
     plan = plan_of(DIAMOND)
-    assert repeated_steps(plan, plan, ended(plan, states), asked, everything) == again
+    wish = RetrySelection(from_steps=asked, everything=everything)
+    assert repeated_steps(plan, plan, ended(plan, states), wish) == again
 
 
 def test_a_step_that_changed_is_repeated_with_all_after_it() -> None:
     before = plan_of(DIAMOND)
     now = plan_of(DIAMOND.replace("b: {run: x", "b: {run: y"))
-    assert repeated_steps(now, before, ended(before, {}), (), False) == {"b", "d"}
+    assert repeated_steps(now, before, ended(before, {}), WHAT_FAILED) == {"b", "d"}
 
 
 def test_a_step_that_is_new_is_executed() -> None:
     before = plan_of(DIAMOND)
     now = plan_of(DIAMOND + "  e: {run: x, depends_on: [c]}\n")
-    assert repeated_steps(now, before, ended(before, {}), (), False) == {"e"}
+    assert repeated_steps(now, before, ended(before, {}), WHAT_FAILED) == {"e"}
 
 
 def test_what_is_kept_has_its_place_in_the_new_definition() -> None:
@@ -164,3 +169,91 @@ def test_the_instances_of_a_kept_step_are_kept_with_it() -> None:
 
 def test_steps_in_an_order_in_which_they_could_run() -> None:
     assert in_order(plan_of(DIAMOND)) == ["a", "b", "c", "d"]
+
+
+EACH = """
+name: w
+description: x
+params: {files: {type: list, default: [1, 2, 3]}}
+steps:
+  a: {run: x}
+  b: {run: "echo {{ item }}", for_each: "params.files", depends_on: [a]}
+  c: {run: x, depends_on: [b]}
+"""
+
+
+def expanded(plan: Plan, states: dict[str, str], *instances: str) -> Run:
+    """A run whose step `b` has instances that have ended so."""
+    run = ended(plan, states)
+    members = {
+        f"b[{number}]": StepRun(
+            id=f"b[{number}]", index=1, parent="b", instance=number, item=number + 1, state=StepState(state), attempts=1
+        )
+        for number, state in enumerate(instances)
+    }
+    group = replace(run.steps["b"], instances=len(instances), released=len(instances), ended=len(instances))
+    return replace(run, steps={**run.steps, "b": group, **members})
+
+
+@pytest.mark.parametrize(
+    ("states", "instances", "wish", "same_params", "again"),
+    [
+        ({"b": "FAILED"}, "SFS", WHAT_FAILED, True, [1]),
+        ({"b": "CANCELLED"}, "SCC", WHAT_FAILED, True, [1, 2]),
+        ({"b": "FAILED"}, "SFS", RetrySelection(from_steps=("b[0]",)), True, [0, 1]),
+        # Otherwise all of them, which the definition expands anew.
+        ({"b": "FAILED"}, "FFF", WHAT_FAILED, True, None),
+        ({"b": "FAILED"}, "SFS", WHAT_FAILED, False, None),
+        ({"a": "FAILED", "b": "FAILED"}, "SFS", WHAT_FAILED, True, None),
+        ({"b": "FAILED"}, "SFS", RetrySelection(from_steps=("b",)), True, None),
+        ({"b": "FAILED"}, "SFS", RetrySelection(everything=True), True, None),
+    ],
+)
+def test_a_retry_keeps_the_instances_that_succeeded(
+    states: dict[str, str], instances: str, wish: RetrySelection, same_params: bool, again: list[int] | None
+) -> None:
+    plan = plan_of(EACH)
+    word = {"S": "SUCCEEDED", "F": "FAILED", "C": "CANCELLED"}
+    run = expanded(plan, states, *(word[letter] for letter in instances))
+    repeated = repeated_steps(plan, plan, run, wish)
+    found = kept_instances(plan, plan, run, repeated, wish, same_params=same_params)
+    if again is None:
+        assert found == {}
+        return
+    group = found.pop("b")
+    assert (group.state, group.instances, group.ended) == (StepState.PENDING, 3, 3 - len(again))
+    assert [step.instance for step in found.values() if step.state is StepState.PENDING] == again
+    assert {step.item for step in found.values()} == {1, 2, 3}
+    assert {step.source for step in found.values() if step.state.terminal} == {"old"}
+
+
+def test_a_changed_for_each_step_keeps_no_instance() -> None:
+    before, now = plan_of(EACH), plan_of(EACH.replace("echo {{", "cat {{"))
+    run = expanded(before, {"b": "FAILED"}, "SUCCEEDED", "FAILED")
+    assert kept_instances(now, before, run, {"b", "c"}, WHAT_FAILED, same_params=True) == {}
+
+
+def test_a_skipped_step_counts_as_succeeded() -> None:
+    plan = plan_of(EACH)
+    run = expanded(plan, {"b": "FAILED", "c": "SKIPPED(aborted)"}, "SUCCEEDED", "FAILED")
+    wish = RetrySelection(skip=("b",), by="ann", note="known")
+    assert repeated_steps(plan, plan, run, wish) == {"c"}
+    skipped = skipped_steps(plan, run, wish, NOW)
+    assert {name: step.state.value for name, step in skipped.items()} == {
+        "b": "SKIPPED",
+        "b[0]": "SUCCEEDED",
+        "b[1]": "SKIPPED",
+    }
+    step = skipped["b"]
+    assert (step.skip_reason, step.skipped_by, step.skip_note) == (SkipReason.REQUESTED, "ann", "known")
+    assert step.source == "old"
+    # A retry of the retry keeps it.
+    again = replace(run, steps={**run.steps, **skipped, "c": replace(run.steps["c"], state=StepState.FAILED)})
+    assert repeated_steps(plan, plan, again, WHAT_FAILED) == {"c"}
+
+
+@pytest.mark.parametrize(("step", "error"), [("a", StepNotSkippableError), ("z", UnknownStepError)])
+def test_a_step_that_cannot_be_skipped(step: str, error: type[Exception]) -> None:
+    plan = plan_of(EACH)
+    with pytest.raises(error):
+        skipped_steps(plan, ended(plan, {"b": "FAILED"}), RetrySelection(skip=(step,)), NOW)

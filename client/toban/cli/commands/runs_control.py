@@ -9,6 +9,7 @@ import typer
 
 from toban.cli.args.completers import step_names, waiting_steps
 from toban.cli.args.names import RunArgument, RunsArgument, connect, one_run_id, run_id
+from toban.cli.args.param_options import parse_pairs
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.render.output import emit_data, emit_one
@@ -80,6 +81,27 @@ def retry(
         bool,
         typer.Option("--newest", help="Use the newest version of the workflow, not that of the old run."),
     ] = False,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("-p", "--param", metavar="KEY=VALUE", help="Replace a parameter of the run; may be repeated."),
+    ] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--skip",
+            metavar="STEP",
+            help="Treat this failed step as succeeded; needs --note; may be repeated.",
+            autocompletion=step_names,
+        ),
+    ] = None,
+    note: Annotated[
+        str,
+        typer.Option("--note", "-m", metavar="TEXT", help="Why steps are skipped; stored.", show_default=False),
+    ] = "",
+    by: Annotated[
+        str,
+        typer.Option("--by", metavar="USER", help="Who skips them (default: your user name).", show_default=False),
+    ] = "",
     wait: WaitOption = False,
     follow: FollowOption = False,
     request_id: RequestIdOption = "",
@@ -88,39 +110,59 @@ def retry(
     """Retry a run: start a new run of the steps that did not succeed.
 
     Steps that failed or did not run, and all steps after them, run again; the others keep their results and artifacts.
-    The old run does not change.
+    Of a failed `for_each` step only the instances that did not succeed run again. The old run does not change.
 
     \b
     Examples:
       toban runs retry nightly-report
       toban runs retry nightly-report#12 --newest --follow
       toban runs retry nightly-report#12 --from build --wait
+      toban runs retry nightly-report#12 -p region=eu
+      toban runs retry nightly-report#12 --skip lint --note "known false alarm"
     """
     here = session(ctx, output)
     check_waiting(wait, follow)
     if everything and from_steps:
         raise Failure("cannot use --all with --from: choose one", Exit.USAGE)
+    if everything and skip:
+        raise Failure("cannot use --all with --skip: choose one", Exit.USAGE)
+    if skip and not note:
+        raise Failure("cannot use --skip without --note: say why the step counts as succeeded", Exit.USAGE)
+    if note and not skip:
+        raise Failure("cannot use --note without --skip", Exit.USAGE)
     from toban.cli.render.run_text import run_name
 
+    params = parse_pairs(param or [])
     with connect(here, f"retry run {shown(run)}") as client:
         old = client.get_run(run_id(client, run))
         try:
             with doing(f"retry run {shown(run)}"):
-                new = client.retry_run(
+                answer = client.start_retry(
                     old.id,
                     from_steps=from_steps or (),
                     everything=everything,
                     newest_version=newest,
+                    params=params,
+                    skip=skip or (),
+                    skip_note=note,
+                    by=(by or _user()) if skip else "",
                     request_id=request_id or None,
                 )
         except Failure as failure:
             failure.hint = failure.hint or _RETRY_HINTS.get(failure.reason, "")
             raise
+        new = answer.run
+        if answer.newer_version:
+            here.note(
+                f"{run_name(new)} uses version {new.version} of {new.workflow}, as {run_name(old)} did; "
+                f"`toban runs retry {run_name(old)} --newest` uses version {answer.newer_version}"
+            )
         started(here, client, new, wait=wait, follow=follow, remark=f"as a retry of {run_name(old)}")
 
 
 _RETRY_HINTS = {
     "RUN_NOT_TERMINAL": "wait until it has ended, or cancel it with `toban runs cancel`",
+    "STEP_NOT_SKIPPABLE": "leave out --skip for it: a step that succeeded is kept, others run again",
     "NOTHING_TO_RETRY": "--all runs all steps again, --from STEP a part of them",
 }
 

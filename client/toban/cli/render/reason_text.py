@@ -14,6 +14,7 @@ _SKIPPED: Final = {
     run_pb2.SKIP_REASON_ABORTED: "the run was aborted",
     run_pb2.SKIP_REASON_CANCELLED: "the run was cancelled",
     run_pb2.SKIP_REASON_TIMED_OUT: "the run timed out",
+    run_pb2.SKIP_REASON_REQUESTED: "counts as succeeded",
 }
 
 _WAITING: Final = {

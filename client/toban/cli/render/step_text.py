@@ -105,6 +105,9 @@ def step_order(step: run_pb2.Step) -> tuple[int, int]:
 
 
 def _reason(step: run_pb2.Step) -> str:
+    if step.skip_reason == run_pb2.SKIP_REASON_REQUESTED:
+        failure = f" ({step.reason})" if step.reason else ""
+        return f"skipped by {step.skipped_by}: {step.skip_note}{failure}"
     if why := skip_reason(step.skip_reason) or step.reason:
         return why
     return f"exit code {step.exit_code}" if step.HasField("exit_code") and step.exit_code != 0 else ""

@@ -12,6 +12,7 @@ from toband.engine.caller import CallOrigin
 from toband.engine.errors import DeadLetterNotFoundError
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.run_factory import NewRun, RunFactory
+from toband.engine.runs.step_selection import RetrySelection
 from toband.ports import Clock, DeadLetterClosedError, DeadLetterStore, Request
 
 
@@ -47,8 +48,8 @@ class DeadLetters:
 
     async def _retry(self, letter_id: str, caller: str) -> NewRun:
         letter = await self.get(letter_id)
-        step, _, _ = letter.step.partition("[")
-        return await self._factory.retry(letter.run_id, from_steps=(step,), caller=caller)
+        selection = RetrySelection(from_steps=(letter.step,))
+        return await self._factory.retry(letter.run_id, selection=selection, caller=caller)
 
     async def discard(self, letter_id: str, *, by: str) -> DeadLetter:
         """Discarding it again is harmless. Raises DeadLetterNotFoundError, DeadLetterClosedError if it was requeued."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -24,7 +24,7 @@ from toband.engine.health.admission import Admits
 from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_factory import NewRun, RunFactory
 from toband.engine.runs.run_queue import RunQueue
-from toband.engine.runs.step_selection import ALL_STEPS, Selection
+from toband.engine.runs.step_selection import ALL_STEPS, WHAT_FAILED, RetrySelection, Selection
 from toband.ports import Request, RunStore, StoredWorkflow, StoreError
 
 
@@ -72,17 +72,15 @@ class RunIntake:
         self,
         run_id: str,
         *,
-        from_steps: Collection[str] = (),
-        everything: bool = False,
+        selection: RetrySelection = WHAT_FAILED,
         newest: bool = False,
+        params: Mapping[str, Any] | None = None,
         caller: str,
         request: Request | None,
         origin: CallOrigin | None = None,
     ) -> Run:
         """Starts a run that repeats what failed in an ended one. Raises as `RunFactory.retry`, and as `start`."""
-        make = partial(
-            self._factory.retry, run_id, from_steps=from_steps, everything=everything, newest=newest, caller=caller
-        )
+        make = partial(self._factory.retry, run_id, selection=selection, newest=newest, params=params, caller=caller)
         return await self.admit(make, doing="retry a run", request=request, origin=origin)
 
     async def admit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Any
@@ -19,7 +19,7 @@ from toband.engine.errors import (
 )
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.runs.plan_cache import PlanCache
-from toband.engine.runs.step_selection import ALL_STEPS, Selection, StepSelector
+from toband.engine.runs.step_selection import ALL_STEPS, WHAT_FAILED, RetrySelection, Selection, StepSelector
 from toband.ports import Clock, Store, StoredWorkflow
 
 
@@ -117,12 +117,12 @@ class RunFactory:
         self,
         run_id: str,
         *,
-        from_steps: Collection[str] = (),
-        everything: bool = False,
+        selection: RetrySelection = WHAT_FAILED,
         newest: bool = False,
+        params: Mapping[str, Any] | None = None,
         caller: str,
     ) -> NewRun:
-        """A run that repeats what failed in an ended one.
+        """A run that repeats what failed in an ended one. `params` replace those of the same name.
 
         Raises RunNotFoundError, RunActiveError, WorkflowNotFoundError, ParamError, and as
         `StepSelector.select_for_retry`.
@@ -136,18 +136,20 @@ class RunFactory:
         if had is None:
             raise WorkflowNotFoundError(before.workflow)
         plan, base_dir = had
-        version, params = before.version, before.params
+        version, bound = before.version, before.params
         if newest:
             stored = await self._current(before.workflow)
             plan, base_dir = self._plan(stored)
-            version, params = stored.version, bind_params(plan.workflow, before.params)
+            version = stored.version
+        if newest or params:
+            bound = bind_params(plan.workflow, {**before.params, **(params or {})})
         selected = await self._selector.select_for_retry(
-            plan, had[0], before, from_steps=from_steps, everything=everything
+            plan, had[0], before, selection, same_params=bound == before.params
         )
         run = plan.new_run(
             run_id=self._ids.new_id(),
             version=version,
-            params=params,
+            params=bound,
             trigger=Trigger.RETRY,
             caller=caller,
             at=self._clock.now(),
@@ -158,6 +160,11 @@ class RunFactory:
         )
         run = replace(run, event=before.event, depth=before.depth)
         return NewRun(plan=plan, base_dir=base_dir, run=self._timed(run))
+
+    async def newer_version(self, run: Run) -> int:
+        """The current version of its workflow if that is newer than the run's; else 0."""
+        stored = await self._store.get_workflow(run.workflow)
+        return stored.version if stored is not None and stored.version > run.version else 0
 
     async def preview(self, workflow: str, params: Mapping[str, Any], selection: Selection, caller: str) -> Preview:
         """The steps of a run that is not created, in an order in which they could run.

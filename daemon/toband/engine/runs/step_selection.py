@@ -14,6 +14,7 @@ from toband.engine.errors import (
     NothingToRetryError,
     NothingToRunError,
     RunNotFoundError,
+    StepNotSkippableError,
     UnknownScopeError,
     UnknownStepError,
 )
@@ -49,6 +50,24 @@ ALL_STEPS = Selection()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetrySelection:
+    """Which steps a retry repeats: `from_steps` and all steps after them, `everything`, or by default what failed.
+
+    One of `from_steps` may be an instance, such as `build[3]`: of its step, only that and the failed ones are repeated.
+    Steps in `skip` count as succeeded; `by` and `note` say who decided that, and why.
+    """
+
+    from_steps: tuple[str, ...] = ()
+    everything: bool = False
+    skip: tuple[str, ...] = ()
+    by: str = ""
+    note: str = ""
+
+
+WHAT_FAILED = RetrySelection()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedSteps:
     """The steps that a run executes, None for all, and those that it keeps from earlier runs."""
 
@@ -73,14 +92,20 @@ class StepSelector:
         return SelectedSteps(chosen=chosen, kept=kept)
 
     async def select_for_retry(
-        self, plan: Plan, before: Plan, run: Run, *, from_steps: Collection[str], everything: bool
+        self, plan: Plan, before: Plan, run: Run, selection: RetrySelection, *, same_params: bool
     ) -> SelectedSteps:
-        """The steps of a retry of `run`, which had the plan `before`. Raises UnknownStepError, NothingToRetryError."""
+        """The steps of a retry of `run`, which had the plan `before`.
+
+        Raises UnknownStepError, StepNotSkippableError, NothingToRetryError.
+        """
         run = await self._without_gone(run)
-        repeated = repeated_steps(plan, before, run, from_steps, everything)
-        if not repeated:
+        skipped = skipped_steps(plan, run, selection, self._clock.now())
+        repeated = repeated_steps(plan, before, run, selection)
+        if not repeated and not skipped:
             raise NothingToRetryError(run.id)
-        return SelectedSteps(chosen=repeated, kept=keep(plan, run, repeated))
+        kept = keep(plan, run, repeated) | skipped
+        kept |= kept_instances(plan, before, run, repeated, selection, same_params=same_params)
+        return SelectedSteps(chosen=repeated, kept=kept)
 
     async def _borrowed(self, plan: Plan, chosen: Collection[str], from_run: str) -> dict[str, StepRun]:
         """The results of other steps that the chosen ones need, from earlier runs."""
@@ -143,9 +168,9 @@ def chosen_steps(plan: Plan, selection: Selection) -> set[str] | None:
     return None if len(chosen) == len(plan.ordered) else chosen
 
 
-def _known(plan: Plan, steps: Collection[str]) -> Collection[str]:
+def _known(plan: Plan, steps: Collection[str], also: Collection[str] = ()) -> Collection[str]:
     for step in steps:
-        if step not in plan.steps:
+        if step not in plan.steps and step not in also:
             raise UnknownStepError(plan.workflow.name, step)
     return steps
 
@@ -172,22 +197,107 @@ def borrow(plan: Plan, source: Run, name: str, at: datetime) -> dict[str, StepRu
     return taken
 
 
-def repeated_steps(plan: Plan, before: Plan, run: Run, from_steps: Collection[str], everything: bool) -> set[str]:
+def repeated_steps(plan: Plan, before: Plan, run: Run, selection: RetrySelection) -> set[str]:
     """The steps of an ended run that a retry executes: the repeated ones, and all steps after them.
 
     `before` is the plan that the run had: a step that has changed since is repeated. Raises UnknownStepError.
     """
-    if everything:
+    if selection.everything:
         again = set(plan.ordered)
     else:
         again = {name for name in plan.ordered if not _is_valid(plan, before, run, name)}
         changed = {name for name in again if name not in run.steps}
-        if from_steps:
-            wanted = plan.after(_known(plan, from_steps))
+        if selection.from_steps:
+            wanted = plan.after(_from_steps(plan, run, selection))
             # Steps that these need are repeated too if their results are not valid; the others stay as they are.
             again = wanted | {name for name in again if plan.after([name]) & wanted} | changed
     out = {name for name, step in run.steps.items() if step.skip_reason is SkipReason.SCOPE}
-    return plan.after(again) - out
+    return plan.after(again - set(selection.skip)) - out - set(selection.skip)
+
+
+def _from_steps(plan: Plan, run: Run, selection: RetrySelection) -> set[str]:
+    """The steps of `from_steps`, also of its instances. Raises UnknownStepError."""
+    instances = {name for name in selection.from_steps if name in run.steps and run.steps[name].parent}
+    return {
+        run.steps[name].parent if name in instances else name for name in _known(plan, selection.from_steps, instances)
+    }
+
+
+def skipped_steps(plan: Plan, run: Run, selection: RetrySelection, at: datetime) -> dict[str, StepRun]:
+    """The steps that a retry treats as succeeded, with their instances and the results that they left.
+
+    Raises UnknownStepError, StepNotSkippableError.
+    """
+    skipped: dict[str, StepRun] = {}
+    for name in _known(plan, selection.skip):
+        step = run.steps.get(name)
+        if step is None or step.state not in _SKIPPABLE:
+            raise StepNotSkippableError(run.id, name, "new" if step is None else step.state.value)
+        for found in _taken(plan, run, step).values():
+            if found.state is StepState.SUCCEEDED or found.state is StepState.INCOMPLETE:
+                skipped[found.id] = found
+                continue
+            skipped[found.id] = replace(
+                found,
+                state=StepState.SKIPPED,
+                skip_reason=SkipReason.REQUESTED,
+                skipped_by=selection.by,
+                skip_note=selection.note,
+                retry_stopped=False,
+                source=found.source or run.id,
+                started_at=None,
+                finished_at=at,
+            )
+    return skipped
+
+
+_SKIPPABLE = frozenset({StepState.FAILED, StepState.CANCELLED})
+
+
+def kept_instances(
+    plan: Plan, before: Plan, run: Run, repeated: Collection[str], selection: RetrySelection, *, same_params: bool
+) -> dict[str, StepRun]:
+    """The repeated `for_each` steps that keep some of their instances: those and their instances, kept or new.
+
+    A step keeps its instances if it would expand into the same ones: it has not changed, no step that it depends on is
+    repeated, and neither its items nor its condition use parameters that may have changed.
+    """
+    if selection.everything:
+        return {}
+    whole = plan.after([name for name in selection.from_steps if name in plan.steps])
+    found: dict[str, StepRun] = {}
+    for name in repeated:
+        step, defined = run.steps.get(name), plan.steps[name]
+        if step is None or not step.instances or name in whole or before.steps.get(name) != defined:
+            continue
+        if any(needed in repeated for needed in defined.depends_on):
+            continue
+        if not same_params and _uses_params(defined.for_each, defined.when):
+            continue
+        instances = _instances(plan, run, step, selection.from_steps)
+        ended = sum(instance.state.terminal for instance in instances.values())
+        if 0 < ended < step.instances:
+            found[name] = StepRun(id=name, index=plan.index[name], instances=step.instances, ended=ended)
+            found |= instances
+    return found
+
+
+def _instances(plan: Plan, run: Run, step: StepRun, from_steps: Collection[str]) -> dict[str, StepRun]:
+    """All instances of a repeated step: with their results if they are kept, else as new."""
+    made: dict[str, StepRun] = {}
+    for found in list(_with_instances(run, step))[1:]:
+        valid = found.state is StepState.SUCCEEDED or found.state is StepState.INCOMPLETE
+        if valid and found.id not in from_steps:
+            made[found.id] = _moved(plan, run, found)
+        else:
+            made[found.id] = StepRun(
+                id=found.id, index=plan.index[step.id], parent=step.id, instance=found.instance, item=found.item
+            )
+    return made
+
+
+def _uses_params(*expressions: object) -> bool:
+    return any("params" in str(expression) for expression in expressions)
 
 
 def _is_valid(plan: Plan, before: Plan, run: Run, name: str) -> bool:

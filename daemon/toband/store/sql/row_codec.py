@@ -218,6 +218,8 @@ _RARE = (
     "unchanged",
     "retrying",
     "retry_stopped",
+    "skipped_by",
+    "skip_note",
     "overdue",
     "not_before",
     "artifacts",
