@@ -96,7 +96,7 @@ class RunCalls(Calls):
             ),
         )
 
-    async def retry_run(self, run_id: str, **how: Any) -> run_pb2.Run:
+    async def retry_run(self, /, run_id: str, **how: Any) -> run_pb2.Run:
         """Starts a new run that repeats what failed in an ended one. Takes and raises the same as `start_retry`."""
         return (await self.start_retry(run_id, **how)).run
 
