@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 from zoneinfo import ZoneInfo
 
 from toban.definition import format_duration, format_size, parse_duration, parse_size
+from toban.definition.scripts.shells import DEFAULT_SHELL, check_shell
 from toban.definition.timing.blackouts import parse_blackout
 
 SOCKET_PATH_MOST = 107
@@ -49,6 +50,8 @@ class Config:
     """The IANA name of the default time zone of schedules, and of `blackout`."""
     blackout: tuple[str, ...]
     """Windows in which schedules start no runs, in the syntax of `parse_blackout`."""
+    shell: str
+    """The shell of `shell` steps without one: `sh`, `bash` or a path."""
     definitions: tuple[str, ...]
     """Absolute paths of the files and directories with definitions."""
     definitions_removed: str
@@ -87,6 +90,7 @@ class Config:
             "database": _without_password(self.database),
             "timezone": self.timezone,
             "blackout": list(self.blackout),
+            "shell": self.shell,
             "definitions": list(self.definitions),
             "definitions_removed": self.definitions_removed,
             "stop_policy": self.stop_policy,
@@ -252,6 +256,10 @@ def _blackout(value: Any) -> tuple[str, ...]:
     return tuple(parse_blackout(_text(item)).text for item in items)
 
 
+def _shell(value: Any) -> str:
+    return check_shell(_text(value))
+
+
 def _definitions(value: Any) -> tuple[str, ...]:
     """A string is split like PATH."""
     items = value.split(os.pathsep) if isinstance(value, str) else value
@@ -274,6 +282,7 @@ _KEYS: Mapping[str, Callable[[Any], Any]] = {
     "database": _database,
     "timezone": _timezone,
     "blackout": _blackout,
+    "shell": _shell,
     "definitions": _definitions,
     "definitions_removed": _one_of(_REMOVED),
     "stop_policy": _one_of(_STOP_POLICIES),
@@ -339,6 +348,7 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         database=values.get("database", f"sqlite:///{quote(state_dir)}/toban.db"),
         timezone=values["timezone"] if "timezone" in values else _host_timezone(),
         blackout=values.get("blackout", ()),
+        shell=values.get("shell", DEFAULT_SHELL),
         definitions=values.get("definitions", ()),
         definitions_removed=values.get("definitions_removed", "disable"),
         stop_policy=values.get("stop_policy", "detach"),

@@ -190,7 +190,8 @@ def _step(line: Line, user: str, home: Callable[[str], str], comments: list[str]
         raise ImportProblem(f'SHELL: expected an absolute path, found "{shell}"')
     step: dict[str, Any] = {}
     if shell in _STEP_SHELLS and "{{" not in line.command:
-        step["run"] = line.command
+        # Cron runs the rest of a line after a command of it has failed.
+        step |= {"run": line.command, "errexit": False}
     else:
         # In a script the braces could be in quotes, where no template is allowed; an argument has none.
         step |= {

@@ -79,7 +79,7 @@ class Adapters:
         )
         self.definition_files = WatchedFiles(config.definitions)
         self.definition_memory = RememberedFiles(
-            state.join("definition-files.jsonl"), reader_of_definitions(__version__, config.timezone)
+            state.join("definition-files.jsonl"), reader_of_definitions(__version__, config.timezone, config.shell)
         )
         # Two pools of processes: a definition that is slow to parse delays no step.
         self.evaluation_sandbox = ProcessSandbox()

@@ -160,6 +160,7 @@ class EngineParts:
             parser=parser,
             admission=admission,
             zone=config.timezone,
+            shell=config.shell,
             refusal=partial(files.refusal, ""),
         )
         self.workflows = Workflows(applier, changed=self._definitions_changed, origins=self.runs.origins)

@@ -17,7 +17,7 @@ from toban.definition.checks.step_layers import Layer, StepDraft
 from toban.definition.checks.template_check import TemplateCheck
 from toban.definition.expressions.template_names import TemplateNames, ValueKind, param_kind, suggestion
 from toban.definition.model.step_graph import StepGraph
-from toban.definition.model.workflow import Overlap, Retention, Workflow
+from toban.definition.model.workflow import EDITION, Overlap, Retention, Workflow
 from toban.definition.scalars.values import describe
 from toban.definition.schema.definition_schema import WorkflowInput
 from toban.definition.schema.field_check import FieldAt, check_fields, read_fields
@@ -106,6 +106,7 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
         event_overlap=values.get("overlap", Overlap.QUEUE),
         watch=watch,
         steps={draft.id: build_step(draft, listed=listed) for draft in drafts},
+        edition=EDITION,
     )
     return Checked(name=name, uses=uses, workflow=workflow)
 

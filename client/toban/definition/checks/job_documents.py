@@ -13,7 +13,7 @@ from toban.definition.checks.step_check import check_step_templates, read_layer,
 from toban.definition.checks.step_layers import FoundJob, Layer, StepDraft
 from toban.definition.expressions.template_names import TemplateNames, suggestion
 from toban.definition.model.event_triggers import EventTrigger
-from toban.definition.model.workflow import DefinitionKind, JobType, Workflow
+from toban.definition.model.workflow import EDITION, DefinitionKind, JobType, Workflow
 from toban.definition.scalars.values import describe
 from toban.definition.schema.definition_schema import JobInput, JobsInput
 from toban.definition.schema.field_check import FieldOrigin, check_fields, read_fields
@@ -140,6 +140,7 @@ def _workflow(draft: StepDraft, schedules: tuple[Schedule, ...], triggers: tuple
         timezone=values.get("timezone", ""),
         triggers=triggers,
         steps={draft.id: build_step(draft)},
+        edition=EDITION,
     )
 
 

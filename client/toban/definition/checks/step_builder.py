@@ -58,7 +58,7 @@ def build_step(draft: StepDraft, *, listed: bool = False) -> Step:
         resources=Resources(**values["resources"]) if "resources" in values else None,
     )
     if draft.check is not None:
-        step = replace(step, completion_check=_check(step, draft.check))
+        step = replace(step, completion_check=_check(step, draft))
     if step.python and step.job_type is not JobType.PYTHON:
         step = replace(step, python="")  # only its check used it
     return step
@@ -73,6 +73,8 @@ def _action(draft: StepDraft) -> dict[str, Any]:
         "job_type": draft.job_type,
         "target": values.get("run", values.get("target", "")),
         "args": tuple(values.get("args", ())),
+        "shell": values.get("shell", "") if draft.job_type is JobType.SHELL else "",
+        "errexit": values.get("errexit") if draft.job_type is JobType.SHELL else None,
         "kwargs": values.get("kwargs", {}),
         "env": values.get("env", {}),
         "stdin": values.get("stdin"),
@@ -81,10 +83,15 @@ def _action(draft: StepDraft) -> dict[str, Any]:
     }
 
 
-def _check(step: Step, draft: StepDraft) -> Step:
+def _check(step: Step, of: StepDraft) -> Step:
     """The completion check: a separate step with the same workspace as its step."""
+    draft = of.check
+    assert draft is not None
     name = step.id + CHECK_SUFFIX
     action = _action(draft)
+    if draft.job_type is JobType.SHELL:
+        action["shell"] = draft.values.get("shell", of.values.get("shell", ""))
+        action["errexit"] = draft.values.get("errexit", of.values.get("errexit"))
     # The result of the last check is available to the step, but not to the check itself.
     env = {key: text for key, text in step.env.items() if not _uses_check(text)}
     quarter = None if step.timeout is None else step.timeout / _CHECK_SHARE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
+from toban.definition.checks.shell_check import check_shell_step
 from toban.definition.checks.step_layers import StepDraft
 from toban.definition.expressions.templates import parse_template
 from toban.definition.model.workflow import JobType
@@ -15,7 +16,7 @@ from toban.definition.source.problem_collector import Reporter, join
 
 _PYTHON_TARGET = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _OF_PROCESSES = (
-    *("args", "env", "stdin", "python", "workspace", "kill_grace", "success_codes"),
+    *("args", "env", "stdin", "shell", "errexit", "python", "workspace", "kill_grace", "success_codes"),
     *("error_classes", "inputs", "outputs", "completion_check", "max_iterations"),
     *("on_iterations_exhausted", "stop_when_unchanged", "on_lost", "user", "resources"),
 )
@@ -48,6 +49,8 @@ def decide_kind(draft: StepDraft, report: Reporter, *, choices: str, name: str) 
         report.at(draft.node, draft.path, message)
     _check_target(draft, report, name)
     _check_fields(draft, report)
+    if draft.job_type is JobType.SHELL:
+        check_shell_step(draft, report)
 
 
 def _check_target(draft: StepDraft, report: Reporter, name: str) -> None:
@@ -120,6 +123,9 @@ def _check_fields(draft: StepDraft, report: Reporter) -> None:
         message = f"only python and workflow steps have kwargs: use args for job_type {kind}"
         draft.refuse("kwargs", message, report)
     checked_by = draft.check.job_type if draft.check is not None else None
+    for field in ("shell", "errexit"):
+        if field in draft.fields and JobType.SHELL not in (kind, checked_by):
+            draft.refuse(field, f'only shell steps have "{field}": remove it, or use job_type: shell', report)
     if "python" in draft.fields and JobType.PYTHON not in (kind, checked_by):
         message = "only python steps have an interpreter: remove it, or use job_type: python"
         draft.refuse("python", message, report)

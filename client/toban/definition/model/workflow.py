@@ -80,6 +80,9 @@ class OnLost(StrEnum):
     RERUN = "rerun"
 
 
+EDITION = 1
+"""The rules that definitions get when they are stored. 0, of versions stored earlier: `shell` steps ran without
+`set -e`, and their `args` were positional parameters only."""
 DEFAULT_KILL_GRACE = 10.0
 DEFAULT_SUCCESS_CODES = frozenset({0})
 DEFAULT_RETRIES = 3
@@ -237,7 +240,8 @@ class Step:
     """One step; `defaults` of the workflow and the fields of its job are already merged in.
 
     `completion_check` is a separate step, with the id `<id>.check`, the same workspace, user and interpreter, and the
-    timeout of one check. `for_each` is an expression, a list, or a mapping of names to expressions or lists.
+    timeout of one check. `shell` is empty for sh; `errexit` is None if the edition of the workflow
+    decides. `for_each` is an expression, a list, or a mapping of names to expressions or lists.
     `stop_when_unchanged` is a path, or `output`. The target of a `workflow` step is the name of the child.
     """
 
@@ -251,6 +255,8 @@ class Step:
     kwargs: dict[str, Any]
     env: dict[str, str]
     stdin: str | None = None
+    shell: str = ""
+    errexit: bool | None = None
     python: str = ""
     workspace: str | None = None
     depends_on: tuple[str, ...] = ()
@@ -297,6 +303,8 @@ class Step:
             "kwargs": self.kwargs,
             "env": self.env,
             "stdin": self.stdin,
+            "shell": self.shell,
+            "errexit": self.errexit,
             "python": self.python,
             "workspace": self.workspace,
             "depends_on": list(self.depends_on),
@@ -340,6 +348,8 @@ class Step:
             kwargs=data["kwargs"],
             env=data["env"],
             stdin=data["stdin"],
+            shell=data["shell"],
+            errexit=data["errexit"],
             python=data["python"],
             workspace=data["workspace"],
             depends_on=tuple(data["depends_on"]),
@@ -375,6 +385,8 @@ _STEP_DEFAULTS: Mapping[str, Any] = {
     "kwargs": {},
     "env": {},
     "stdin": None,
+    "shell": "",
+    "errexit": None,
     "python": "",
     "workspace": None,
     "depends_on": [],
@@ -410,6 +422,7 @@ class Workflow:
     the daemon's. `blackout` are windows as `parse_blackout` reads them. `triggers` are the events that start it, and
     `event_overlap` is the overlap policy of runs that events start: `overlap` if the file has one, else QUEUE, so that
     no event is dropped. `watch` are paths whose changes are events; relative ones are below the base directory.
+    `edition` selects the rules of its time, so that a stored version keeps its meaning.
     """
 
     name: str
@@ -436,6 +449,11 @@ class Workflow:
     event_overlap: Overlap = Overlap.QUEUE
     watch: tuple[str, ...] = ()
     steps: dict[str, Step]
+    edition: int = 0
+
+    def errexit(self, step: Step) -> bool:
+        """Whether a `shell` step of it ends at the first command that fails."""
+        return self.edition >= 1 if step.errexit is None else step.errexit
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data; `from_dict` returns an equal workflow."""
@@ -447,6 +465,8 @@ class Workflow:
             events["event_overlap"] = self.event_overlap.value
         if self.watch:
             events["watch"] = list(self.watch)
+        if self.edition:
+            events["edition"] = self.edition
         return {
             "name": self.name,
             "title": self.title,
@@ -506,4 +526,5 @@ class Workflow:
             event_overlap=Overlap(data.get("event_overlap", Overlap.QUEUE)),
             watch=tuple(data.get("watch", ())),
             steps={step.id: step for step in steps},
+            edition=data.get("edition", 0),
         )

@@ -46,6 +46,7 @@ from toban.definition.schema.fields import (
     Policy,
     Priority,
     RetryOn,
+    Shell,
     Size,
     Text,
     Timeout,
@@ -194,14 +195,17 @@ class ActionInput(DefinitionPart):
     run: Text | None = Field(None, description="Short for job_type: shell and target.")
     job_type: Annotated[JobType, Lax] | None = Field(
         None,
-        description="shell (/bin/sh -c), exec (no shell), cmd (Windows only), powershell, "
+        description="shell (a script), exec (no shell), cmd (Windows only), powershell, "
         "python (package.module:function), workflow (a child run) or approval (a person decides).",
     )
     target: Text | None = Field(None, description="The script, program, function or workflow that runs.")
     args: list[Any] = Field(
         default=[],
-        description="shell: $1, $2…; exec, cmd, powershell: arguments; python: positional arguments.",
+        description="shell: $1, $2…, or the arguments of a single command; exec, cmd, powershell: arguments; "
+        "python: positional arguments.",
     )
+    shell: Shell | None = Field(None, description="sh, bash or the path of a shell; default: sh.")
+    errexit: bool = Field(True, description="Whether a shell step ends at the first command that fails (set -e).")
     kwargs: dict[str, Any] = Field(
         default={}, description="Keyword arguments of a python step, params of a workflow step."
     )

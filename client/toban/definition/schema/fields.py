@@ -13,6 +13,8 @@ from toban.definition.scalars.artifact_paths import check_below, check_location,
 from toban.definition.scalars.durations import parse_duration
 from toban.definition.scalars.sizes import parse_size
 from toban.definition.scalars.values import describe
+from toban.definition.scripts.shells import PATTERN as SHELL_PATTERN
+from toban.definition.scripts.shells import check_shell
 
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 _NAME = re.compile(NAME_PATTERN)
@@ -233,6 +235,9 @@ Priority = Annotated[int, Field(ge=-100, le=100)]
 Labels = dict[str, ScalarText]
 Version = Annotated[Literal["1"], WithJsonSchema({"enum": ["1", 1]})]
 Fixed = Annotated[str, AfterValidator(_not_blank), AfterValidator(_fixed)]
+Shell = Annotated[
+    str, AfterValidator(check_shell), WithJsonSchema({"type": "string", "pattern": f"^({SHELL_PATTERN})$"})
+]
 Backoff = Annotated[
     float,
     AfterValidator(_at_least_one),

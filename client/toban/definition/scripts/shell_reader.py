@@ -1,4 +1,4 @@
-"""Parses a POSIX shell script to find the context of its templates.
+"""Parses a POSIX shell script to find the context of its templates, and its simple commands.
 
 Quotes, comments, here-documents, command substitution and arithmetic determine the replacement of a template. Where no
 form is right, or where shells disagree, the template is a fault that says what to write instead. A template in a
@@ -8,19 +8,16 @@ comment is part of the comment.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from toban.definition.expressions.templates import Expression, Fault
 from toban.definition.scripts import shell_text as texts
-from toban.definition.scripts.script import Form, Script, ScriptReader, UnreadableError, remembered
+from toban.definition.scripts.script import Form, Script, UnreadableError, remembered
+from toban.definition.scripts.shell_expansions import ExpansionReader, HereDocument
 
 _KEYWORD = re.compile(r"(case(?!\s*[|)])|esac|if|then|else|elif|do|while|until|!|\{|\[\[)(?=[\s;&|()<>]|\Z)")
 _IN = re.compile(r"in(?=[\s;&|()<>]|\Z)")
 _REDIRECTION = re.compile(r"<<<|>>|[<>][&>|]?")
 _ORDINARY = re.compile(r"[^\s\\'\"`$#(){};&|<>]+")
-_OLD_ARITHMETIC = re.compile(r"\$\[[^]\n\"]*\{\{")
-_DELIMITER_END = frozenset(" \t\n;&|()<>")
-_SPECIAL_PARAMETERS = frozenset("#?@*!-$0123456789")
 
 
 def read_script(text: str) -> Script:
@@ -36,193 +33,72 @@ def _read(text: str) -> Script:
     return reader.script(_Commands(reader, closed=False, why="").read)
 
 
-@dataclass(frozen=True, slots=True)
-class _HereDocument:
-    delimiter: str
-    strip_tabs: bool
-    quoted: bool
+@dataclass(slots=True)
+class SimpleCommand:
+    """One command: the spans of its words without redirections, and the texts that it gets on its standard input."""
+
+    words: list[tuple[int, int]] = field(default_factory=list)
+    documents: list[HereDocument] = field(default_factory=list)
+    end: int = 0
 
 
-class _Reader(ScriptReader):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellOutline:
+    """The simple commands of a script, those of substitutions included.
+
+    `nested` are the spans of substitutions. `single`: the script is one simple command. `positional`: it uses `$1`,
+    `$@` or the like. `complete`: it could be read to its end.
+    """
+
+    text: str
+    script: Script
+    commands: tuple[SimpleCommand, ...]
+    nested: tuple[tuple[int, int], ...]
+    single: bool
+    positional: bool
+    complete: bool
+
+
+def outline(text: str) -> ShellOutline:
+    """The commands of a script, with or without templates."""
+    reader = _Reader(text)
+    complete = True
+
+    def read() -> None:
+        nonlocal complete
+        try:
+            _Commands(reader, closed=False, why="").read()
+        except UnreadableError:
+            complete = False
+            raise
+
+    script = reader.script(read)
+    commands = tuple(command for command in reader.commands if command.words)
+    top = [each for each in commands if not any(a <= each.words[0][0] < b for a, b in reader.nested)]
+    return ShellOutline(
+        text=text,
+        script=script,
+        commands=commands,
+        nested=tuple(reader.nested),
+        single=complete and len(top) == 1 and not reader.compound,
+        positional=reader.positional,
+        complete=complete,
+    )
+
+
+class _Reader(ExpansionReader):
     """One pass over a shell script."""
 
-    def backslash(self) -> None:
-        if self.looking_at("{{", 1):
-            message = "there is a backslash right before the template: remove it, or write '\\\\'"
-            self.faults.append(Fault(message, self.at))
-            self.at += 1
-        else:
-            self.at += 2
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.commands: list[SimpleCommand] = []
+        self.compound = False
+        """Whether there is more than one simple command: an operator or a reserved word."""
 
-    def single_quotes(self) -> None:
-        start = self.at
-        self.at += 1
-        inside: list[Expression] = []
-        while self.at < len(self.text) and not self.looking_at("'"):
-            if self.looking_at("{{"):
-                self.quoted_template(inside)
-            else:
-                self.at += 1
-        self.at += 1
-        self.faults += texts.quoted_by_hand(self.text, start, self.at, inside)
-
-    def double_quotes(self, why: str) -> None:
-        start = self.at
-        self.at += 1
-        inside: list[Expression] = []
-        while self.at < len(self.text) and not self.looking_at('"'):
-            if self.looking_at("{{"):
-                self.quoted_template(inside)
-            elif self.looking_at("\\"):
-                self.at += 1 if self.looking_at("{{", 1) else 2
-            else:
-                self.expansion_or_character(why)
-        self.at += 1
-        self.faults += texts.quoted_by_hand(self.text, start, self.at, inside)
-
-    def expansion_or_character(self, why: str) -> None:
-        """One expansion or character inside double quotes, here-documents or arithmetic."""
-        if self.looking_at("$"):
-            self.dollar(why, quoted=True)
-        elif self.looking_at("`"):
-            self.opaque("`", texts.IN_BACKQUOTES)
-        else:
-            self.at += 1
-
-    def opaque(self, closer: str, why: str) -> None:
-        """Text whose contents do not matter, since no template is allowed in it."""
-        self.at += 1
-        while self.at < len(self.text) and not self.looking_at(closer):
-            if self.looking_at("{{"):
-                self.template(Form.QUOTED, why)
-            else:
-                self.at += 2 if self.looking_at("\\") and closer != "'" else 1
-        self.at += 1
-
-    def dollar(self, why: str, *, quoted: bool) -> None:
-        """Any expansion that starts with a dollar sign."""
-        self.deeper()
-        after = self.text[self.at + 1 : self.at + 2]
-        if self.looking_at("{{", 1):
-            message = "there is a dollar sign right before the template: write {{ … }} without it"
-            self.faults.append(Fault(f"{message}, or \\$ for a real dollar sign", self.at))
-            self.at += 1
-        elif self.looking_at("((", 1):
-            self.arithmetic(why)
-        elif after == "(":
-            self.at += 2
-            _Commands(self, closed=True, why=why).read()
-        elif after == "{":
-            self.parameter(quoted)
-        elif _OLD_ARITHMETIC.match(self.text, self.at):
-            self.at += 1
-            self.opaque("]", texts.IN_BRACKETS)
-        elif after == "'" and not quoted:
-            self.dollar_quotes()
-        else:
-            self.at += 2 if after in _SPECIAL_PARAMETERS else 1
-        self.depth -= 1
-
-    def dollar_quotes(self) -> None:
-        end = self.text.find("'", self.at + 2)
-        if end > 0 and self.text[end - 1] == "\\":
-            message = "$'…\\'…' means different things to different shells: write it otherwise"
-            raise UnreadableError(message, self.at)
-        self.at += 1
-        self.single_quotes()
-
-    def parameter(self, quoted: bool) -> None:
-        """`${ … }`; its own quotes and expansions only matter for finding the end."""
-        self.at += 2
-        while self.at < len(self.text) and not self.looking_at("}"):
-            if self.looking_at("{{"):
-                self.template(Form.QUOTED, texts.IN_BRACES)
-            elif self.looking_at("\\"):
-                self.at += 2
-            elif self.looking_at("'") and not quoted:
-                self.opaque("'", texts.IN_BRACES)
-            elif self.looking_at('"'):
-                self.double_quotes(texts.IN_BRACES)
-            elif self.looking_at("$"):
-                self.dollar(texts.IN_BRACES, quoted=quoted)
-            else:
-                self.expansion_or_character(texts.IN_BRACES)
-        self.at += 1
-
-    def arithmetic(self, why: str) -> None:
-        start = self.at
-        self.at += 3
-        depth = 0
-        while self.at < len(self.text):
-            if self.looking_at("{{"):
-                self.template(Form.NUMBER, why)
-            elif self.looking_at("\\"):
-                self.at += 2
-            elif self.looking_at(")") and depth == 0:
-                if not self.looking_at("))"):
-                    break
-                self.at += 2
-                return
-            else:
-                depth += self.looking_at("(") - self.looking_at(")")
-                self.expansion_or_character(why)
-        message = "$(( is not closed by )): for a subshell in a substitution write $( ("
-        raise UnreadableError(message, start)
-
-    def here_document_operator(self) -> _HereDocument:
-        """`<<WORD`; leaves the position after the word."""
-        self.at += 2
-        strip_tabs = self.looking_at("-")
-        self.at += strip_tabs
-        while self.looking_at(" ") or self.looking_at("\t"):
-            self.at += 1
-        word: list[str] = []
-        quoted = False
-        while self.at < len(self.text) and self.text[self.at] not in _DELIMITER_END:
-            char = self.text[self.at]
-            if self.looking_at("{{"):
-                self.template(Form.QUOTED, texts.IN_DELIMITER)
-            elif char == "\\":
-                quoted = True
-                word.append(self.text[self.at + 1 : self.at + 2])
-                self.at += 2
-            elif char in "'\"":
-                quoted = True
-                end = self.text.find(char, self.at + 1)
-                end = len(self.text) if end < 0 else end
-                word.append(self.text[self.at + 1 : end])
-                self.at = end + 1
-            else:
-                word.append(char)
-                self.at += 1
-        return _HereDocument("".join(word), strip_tabs, quoted)
-
-    def here_document_body(self, document: _HereDocument, why: str) -> None:
-        """From the start of its first line to after its delimiter."""
-        if document.quoted:
-            why = texts.quoted_delimiter(document.delimiter)
-        line_start = True
-        while self.at < len(self.text):
-            if line_start and self.ends_here(document):
-                return
-            line_start = self.looking_at("\n")
-            if self.looking_at("{{"):
-                self.template(Form.BARE, why)
-            elif document.quoted:
-                self.at += 1
-            elif self.looking_at("\\"):
-                self.backslash()
-            else:
-                self.expansion_or_character(why)
-
-    def ends_here(self, document: _HereDocument) -> bool:
-        end = self.text.find("\n", self.at)
-        end = len(self.text) if end < 0 else end
-        line = self.text[self.at : end]
-        if (line.lstrip("\t") if document.strip_tabs else line) != document.delimiter:
-            return False
-        self.at = min(end + 1, len(self.text))
-        return True
+    def substitution(self, why: str) -> None:
+        compound = self.compound
+        _Commands(self, closed=True, why=why).read()
+        self.compound = compound
 
 
 class _Commands:
@@ -234,7 +110,7 @@ class _Commands:
         *,
         closed: bool,
         why: str,
-        pending: list[_HereDocument] | None = None,
+        pending: list[HereDocument] | None = None,
     ) -> None:
         """`pending` are the here-documents of the same line that a subshell shares."""
         self.reader = reader
@@ -247,6 +123,9 @@ class _Commands:
         self.in_test = False
         self.command = True  # a command may start here, so reserved words count
         self.word = False  # inside a word, where # is no comment
+        self.word_start = 0
+        self.target = False  # the next word belongs to a redirection
+        self.simple = SimpleCommand()
 
     def read(self) -> None:
         reader = self.reader
@@ -254,25 +133,29 @@ class _Commands:
         while reader.at < len(text):
             char = text[reader.at]
             if char == "\n":
+                self.end_command()
                 reader.at += 1
                 self.next_word(command=True)
                 for document in self.pending:
                     reader.here_document_body(document, self.why)
                 self.pending.clear()
             elif char in " \t":
+                self.end_word()
                 reader.at += 1
-                self.word = False
             elif reader.looking_at("\\\n"):
                 reader.at += 2
             elif char == "#" and not self.word:
                 end = text.find("\n", reader.at)
                 reader.at = len(text) if end < 0 else end
             elif char in ";&|":
+                self.end_command()
+                reader.compound = True
                 reader.at += 1
                 self.next_word(command=True)
             elif char == "(":
                 self.subshell()
             elif char == ")":
+                self.end_command()
                 reader.at += 1
                 self.next_word(command=True)
                 if self.closed and not self.cases:
@@ -281,6 +164,7 @@ class _Commands:
                 self.redirection()
             else:
                 self.part_of_a_word(char)
+        self.end_command()
         if self.pending and self.closed and not self.shares_line:
             message = "a here-document must be complete before the ) that follows it"
             raise UnreadableError(message, reader.at - 1)
@@ -288,10 +172,30 @@ class _Commands:
     def next_word(self, *, command: bool) -> None:
         self.command, self.word = command, False
 
+    def end_word(self) -> None:
+        """Notes the word before the current position, if there is one."""
+        if not self.word:
+            return
+        self.word = False
+        if self.target:
+            self.target = False
+        else:
+            self.simple.words.append((self.word_start, min(self.reader.at, len(self.reader.text))))
+        self.simple.end = self.reader.at
+
+    def end_command(self) -> None:
+        self.end_word()
+        self.target = False
+        if self.simple.words or self.simple.documents:
+            self.reader.commands.append(self.simple)
+            self.simple = SimpleCommand()
+
     def subshell(self) -> None:
         reader = self.reader
         if reader.looking_at("(("):
             raise UnreadableError(texts.DOUBLE_PARENS, reader.at)
+        self.end_command()
+        reader.compound = True
         reader.at += 1
         reader.deeper()
         _Commands(reader, closed=True, why=self.why, pending=self.pending).read()
@@ -300,16 +204,29 @@ class _Commands:
 
     def redirection(self) -> None:
         reader = self.reader
+        if self.word and reader.text[self.word_start : reader.at].isdigit():
+            self.word = False  # the number of a file
+        self.end_word()
         if reader.looking_at("<<") and not reader.looking_at("<<<"):
-            self.pending.append(reader.here_document_operator())
+            document = reader.here_document_operator()
+            self.pending.append(document)
+            self.simple.documents.append(document)
+            self.simple.end = reader.at
         elif match := _REDIRECTION.match(reader.text, reader.at):
             reader.at = match.end()
+            self.target = True
+            if match[0] == "<<<":
+                line_end = reader.text.find("\n", reader.at)
+                end = len(reader.text) if line_end < 0 else line_end
+                self.simple.documents.append(HereDocument("", False, False, reader.at, end))
         self.next_word(command=False)
 
     def part_of_a_word(self, char: str) -> None:
         reader = self.reader
         if not self.word and self.reserved_word():
             return
+        if not self.word:
+            self.word_start = reader.at
         self.command, self.word = False, True
         if reader.looking_at("{{"):
             reader.template(Form.QUOTED, self.why or (texts.IN_TEST if self.in_test else ""))
@@ -341,6 +258,8 @@ class _Commands:
         keyword = _KEYWORD.match(reader.text, reader.at) if self.command else None
         if keyword is None:
             return False
+        self.end_command()
+        reader.compound = True
         reader.at = keyword.end()
         word = keyword[1]
         self.cases = max(0, self.cases + (word == "case") - (word == "esac"))

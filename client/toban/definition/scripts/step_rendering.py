@@ -16,6 +16,8 @@ from toban.definition.scalars.values import checked_text, to_text
 from toban.definition.scripts import cmd_text, powershell_text
 from toban.definition.scripts.script import Form, Slot, assemble
 from toban.definition.scripts.script_languages import LANGUAGES
+from toban.definition.scripts.shell_arguments import with_args
+from toban.definition.scripts.shells import shell_command
 
 # The maximum of Linux for one string, its final NUL included.
 MAX_STRING_BYTES = 128 * 1024 - 1
@@ -122,7 +124,7 @@ def render(workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = F
         workspace = evaluator.text(workspace, f"workspace {of_step}")
         if not workspace:
             raise RenderError(f"cannot render workspace {of_step}: it is empty")
-    argv, call = _command(step, evaluator, env)
+    argv, call = _command(workflow, step, evaluator, env)
     _check_sizes(step, argv, env, workspace, call)
     return Rendered(
         argv=argv,
@@ -141,15 +143,19 @@ def _child(step: Step, evaluator: Evaluator) -> Rendered:
     return Rendered(argv=(), env={}, workspace=None, call=call)
 
 
-def _command(step: Step, evaluator: Evaluator, env: dict[str, str]) -> tuple[tuple[str, ...], dict[str, Any] | None]:
+def _command(
+    workflow: Workflow, step: Step, evaluator: Evaluator, env: dict[str, str]
+) -> tuple[tuple[str, ...], dict[str, Any] | None]:
     """The words of a process, or the call of a python step; adds variables of scripts to `env`."""
     of_step = f"of step {step.id}"
     argv: tuple[str, ...] = ()
     call: dict[str, Any] | None = None
     match step.job_type:
         case JobType.SHELL:
-            script = _script(step, evaluator, env)
-            argv = ("/bin/sh", "-c", script, "sh", *_arguments(step, evaluator))
+            if step.args and workflow.edition >= 1:
+                step = replace(step, target=with_args(step.target))
+            script, args = _script(step, evaluator, env), tuple(_arguments(step, evaluator))
+            argv = shell_command(step.shell, script, args, errexit=workflow.errexit(step))
         case JobType.EXEC:
             target = evaluator.text(step.target, f"target {of_step}")
             if not target:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from toban.definition import DefinitionKind, Problem
+from toban.definition.scripts.shells import DEFAULT_SHELL
 from toband.engine.definitions.child_graph import ChildGraph
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.resolver import JobUser, ParsedText, ResolvedDefinition, Resolver
@@ -78,13 +79,17 @@ class Applier:
         parser: DefinitionParser,
         admission: Admits | None = None,
         zone: str = "UTC",
+        shell: str = DEFAULT_SHELL,
         refusal: Callable[[str], str] = lambda _: "",
     ) -> None:
-        """`zone` is the default time zone of schedules. `refusal` gives the reason why no step may use a path."""
+        """`zone` is the default time zone of schedules, `shell` the default shell.
+
+        `refusal` gives the reason why no step may use a path.
+        """
         self.store = store
         self.clock = clock
         self._admission = admission or Always()
-        self._resolver = Resolver(store, clock, zone, parser, refusal)
+        self._resolver = Resolver(store, clock, zone, parser, refusal, shell)
 
     async def parse(self, source: str, base_dir: str, **file: str) -> ParsedText:
         return await self._resolver.parse(source, base_dir, **file)

@@ -10,9 +10,11 @@ from typing import Any
 
 from toban.definition import DefinitionKind, Document, EventTrigger, Parsed, Problem, Workflow
 from toban.definition.checks.never_due import run_out
+from toban.definition.scripts.shells import DEFAULT_SHELL
 from toban.definition.timing.phrases.phrase import PhraseError
 from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.schedule_model import ScheduleEntry, entries_of
+from toband.engine.definitions.default_shell import with_default_shell
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.execution.step_locations import refused_locations
 from toband.ports import Clock, Store, StoredWorkflow, WorkflowText
@@ -82,13 +84,18 @@ class Resolver:
         zone: str,
         parser: DefinitionParser,
         refusal: Callable[[str], str] = lambda _: "",
+        shell: str = DEFAULT_SHELL,
     ) -> None:
-        """`zone` is the default time zone of schedules. `refusal`: see `refused_locations`."""
+        """`zone` is the default time zone of schedules, `shell` the default shell.
+
+        `refusal`: see `refused_locations`.
+        """
         self._store = store
         self._parser = parser
         self._clock = clock
         self._zone = zone
         self._refusal = refusal
+        self._shell = shell
 
     async def parse(self, source: str, base_dir: str, file: str = UNNAMED) -> ParsedText:
         parsed = await self._parser.parse(source, file)
@@ -126,12 +133,23 @@ class Resolver:
         problems = [*problems, *run_out(document, file, self._clock.now())]
         text: WorkflowText | None = None
         if document.workflow is not None and all(each.warning for each in problems):
-            schedules, wrong = await self._schedules(document.workflow)
-            wrong = [*_refused(document.workflow, base_dir, self._refusal), *wrong]
+            workflow = await self._of_its_edition(document.workflow, document.source)
+            schedules, wrong = await self._schedules(workflow)
+            if workflow.edition:
+                workflow, unfit = with_default_shell(workflow, self._shell)
+                wrong = [*unfit, *wrong]
+            wrong = [*_refused(workflow, base_dir, self._refusal), *wrong]
             problems += [_problem(file, document, message, path) for path, message in wrong]
             if not wrong:
-                text = _text(document, document.workflow, base_dir, jobs, schedules)
+                text = _text(document, workflow, base_dir, jobs, schedules)
         return ResolvedDefinition(file=file, document=document, problems=problems, text=text)
+
+    async def _of_its_edition(self, workflow: Workflow, source: str) -> Workflow:
+        """With the edition of the stored version, if that has the same text: a release does not change its meaning."""
+        stored = await self._store.get_workflow(workflow.name)
+        if stored is None or stored.definition is None or stored.definition.source != source:
+            return workflow
+        return replace(workflow, edition=stored.definition.parsed.get("edition", 0))
 
     async def _schedules(self, workflow: Workflow) -> tuple[tuple[ScheduleEntry, ...], Sequence[tuple[str, str]]]:
         """Its schedules, and problems by path: words may mean nothing now."""

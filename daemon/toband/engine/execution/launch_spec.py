@@ -175,6 +175,14 @@ def _command(step: Step, argv: tuple[str, ...], env: Mapping[str, str]) -> tuple
         return argv
     if step.job_type is JobType.CMD:
         raise RenderError(f"cannot start step {step.id}: cmd steps run on Windows only; use job_type: shell")
+    if step.job_type is JobType.SHELL and not os.path.isabs(argv[0]):
+        program = shutil.which(argv[0], path=env["PATH"])
+        if program is None:
+            raise RenderError(
+                f"cannot start step {step.id}: there is no {argv[0]} in {env['PATH']}; "
+                "install it, or give the path of one as shell"
+            )
+        return (program, *argv[1:])
     if step.job_type is JobType.POWERSHELL:
         program = shutil.which("pwsh", path=env["PATH"])
         if program is None:
