@@ -32,8 +32,8 @@ steps:
     ("step", "expected"),
     [
         (
-            "run: |\n      echo {{ params.s }}\n\n      cat <<E\n      x\n      E\n    args: [a b]",
-            "echo {{ params.s }} ⏎ cat <<E ⏎ x ⏎ E 'a b'",
+            "run: |\n      echo {{ params.s }}\n\n      cat <<E\n      $1\n      E\n    args: [a b]",
+            "echo {{ params.s }} ⏎ cat <<E ⏎ $1 ⏎ E 'a b'",
         ),
         (
             "job_type: exec\n    target: '/bin/{{ params.s }}'\n    args: [a b, 5]",
@@ -62,9 +62,9 @@ def test_the_command_is_one_line_without_values(workflow: Read, step: str, expec
         (
             (
                 "run: |\n      echo {{ params.s + ' x' }} {{ steps.first.stdout }} $(({{ params.n }}))\n"
-                "      cat <<E\n      {{ params.s }} {{ raw(params.s) }}\n      E\n    args: ['{{ params.s }}', a b]"
+                "      cat <<E\n      {{ params.s }} {{ raw(params.s) }} $1\n      E\n    args: ['{{ params.s }}', a b]"
             ),
-            "echo 'text x' {{ steps.first.stdout }} $((3)) ⏎ cat <<E ⏎ text text ⏎ E text 'a b'",
+            "echo 'text x' {{ steps.first.stdout }} $((3)) ⏎ cat <<E ⏎ text text $1 ⏎ E text 'a b'",
         ),
         ("run: echo {{ env.BASE }} {{ env.RUN }}", "echo /srv/text {{ env.RUN }}"),
         ("run: echo {{ run.workflow }} {{ run.id }}", "echo demo {{ run.id }}"),

@@ -59,13 +59,13 @@ def test_a_shell_step(workflow: Read) -> None:
     found = rendered(
         workflow,
         "run: |\n      echo {{ params.s }} {{ params.n + 1 }} {{params.s}}\n"
-        "      cat <<E\n      {{ steps.first.stdout }}\n      E\n"
+        "      cat <<E\n      {{ steps.first.stdout }} $2\n      E\n"
         "    args: [1, '{{ params.l }}']\n"
         "    env: {RUN: '{{ env.RUN }}!', OTHER: '{{ env.BASE }}/x'}\n"
         "    workspace: '{{ params.s }}/work'",
     )
-    script = 'echo "${TOBAN_V1}" "${TOBAN_V2}" "${TOBAN_V1}"\ncat <<E\n${TOBAN_V3}\nE\n'
-    assert found.argv == ("/bin/sh", "-c", script, "sh", "1", '[1,"a",null]')
+    script = 'echo "${TOBAN_V1}" "${TOBAN_V2}" "${TOBAN_V1}"\ncat <<E\n${TOBAN_V3} $2\nE\n'
+    assert found.argv == ("/bin/sh", "-e", "-c", script, "sh", "1", '[1,"a",null]')
     assert found.env == {
         "BASE": "/srv/text",
         "RUN": "r-1!",
@@ -326,7 +326,7 @@ def test_items_iterations_and_checks(workflow: Read) -> None:
         check={"stdout": "not yet", "exit_code": 1.0},
     )
     first = render(found, step, scope)
-    assert first.argv[2] == 'work "${TOBAN_V1}" "${TOBAN_V2}"'
+    assert first.argv[3] == 'work "${TOBAN_V1}" "${TOBAN_V2}"'
     assert first.env == {"N": "3", "TOBAN_V1": "2", "TOBAN_V2": "not yet"}
     assert first.stdin == "x\n1"
     assert step.completion_check is not None

@@ -34,7 +34,7 @@ def run(read: Read, script: str, x: str = "", n: int = 1, shell: tuple[str, ...]
     found = read(definition(script))
     scope = Scope(params={"x": x, "n": n}, run={}, env={}, steps={})
     rendered = render(found, found.steps["s"], scope)
-    assert rendered.argv[:2] == ("/bin/sh", "-c")
+    assert rendered.argv[:3] == ("/bin/sh", "-e", "-c")
     done = subprocess.run(
         [*shell, *rendered.argv[1:]],
         env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **rendered.env},

@@ -124,6 +124,7 @@ def test_a_line_becomes_a_workflow_that_means_the_same() -> None:
             {
                 "name": "backup",
                 "run": "/opt/backup.sh --full >/dev/null 2>&1",
+                "errexit": False,
                 "workspace": "/home/me",
             }
         ],

@@ -16,15 +16,13 @@ _SPECIAL_PARAMETERS = frozenset("#?@*!-$0123456789")
 _POSITIONAL = re.compile(r"\$(?:[1-9@*#]|\{[#!]?[1-9@*]|\{#\})")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class HereDocument:
-    """A here-document; its body spans `start` to `end` of the script once it has been read."""
+    """The operator of a here-document."""
 
     delimiter: str
     strip_tabs: bool
     quoted: bool
-    start: int = 0
-    end: int = 0
 
 
 class ExpansionReader(ScriptReader):
@@ -201,11 +199,9 @@ class ExpansionReader(ScriptReader):
         if document.quoted:
             why = texts.quoted_delimiter(document.delimiter)
         line_start = True
-        document.start = document.end = self.at
         while self.at < len(self.text):
             if line_start and self.ends_here(document):
                 return
-            document.end = self.at + 1
             line_start = self.looking_at("\n")
             if self.looking_at("{{"):
                 self.template(Form.BARE, why)

@@ -35,10 +35,9 @@ def _read(text: str) -> Script:
 
 @dataclass(slots=True)
 class SimpleCommand:
-    """One command: the spans of its words without redirections, and the texts that it gets on its standard input."""
+    """One command: the spans of its words without redirections, and the end of its last word or redirection."""
 
     words: list[tuple[int, int]] = field(default_factory=list)
-    documents: list[HereDocument] = field(default_factory=list)
     end: int = 0
 
 
@@ -46,14 +45,12 @@ class SimpleCommand:
 class ShellOutline:
     """The simple commands of a script, those of substitutions included.
 
-    `nested` are the spans of substitutions. `single`: the script is one simple command. `positional`: it uses `$1`,
+    `single`: the script is one simple command. `positional`: it uses `$1`,
     `$@` or the like. `complete`: it could be read to its end.
     """
 
     text: str
-    script: Script
     commands: tuple[SimpleCommand, ...]
-    nested: tuple[tuple[int, int], ...]
     single: bool
     positional: bool
     complete: bool
@@ -72,14 +69,12 @@ def outline(text: str) -> ShellOutline:
             complete = False
             raise
 
-    script = reader.script(read)
+    reader.script(read)
     commands = tuple(command for command in reader.commands if command.words)
     top = [each for each in commands if not any(a <= each.words[0][0] < b for a, b in reader.nested)]
     return ShellOutline(
         text=text,
-        script=script,
         commands=commands,
-        nested=tuple(reader.nested),
         single=complete and len(top) == 1 and not reader.compound,
         positional=reader.positional,
         complete=complete,
@@ -186,7 +181,7 @@ class _Commands:
     def end_command(self) -> None:
         self.end_word()
         self.target = False
-        if self.simple.words or self.simple.documents:
+        if self.simple.words:
             self.reader.commands.append(self.simple)
             self.simple = SimpleCommand()
 
@@ -208,17 +203,11 @@ class _Commands:
             self.word = False  # the number of a file
         self.end_word()
         if reader.looking_at("<<") and not reader.looking_at("<<<"):
-            document = reader.here_document_operator()
-            self.pending.append(document)
-            self.simple.documents.append(document)
+            self.pending.append(reader.here_document_operator())
             self.simple.end = reader.at
         elif match := _REDIRECTION.match(reader.text, reader.at):
             reader.at = match.end()
             self.target = True
-            if match[0] == "<<<":
-                line_end = reader.text.find("\n", reader.at)
-                end = len(reader.text) if line_end < 0 else line_end
-                self.simple.documents.append(HereDocument("", False, False, reader.at, end))
         self.next_word(command=False)
 
     def part_of_a_word(self, char: str) -> None:
