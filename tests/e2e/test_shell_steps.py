@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from helpers.daemon import Daemon, run_state, running_daemon
@@ -40,10 +39,13 @@ def result(daemon: Daemon, name: str, **params: Any) -> tuple[str, bytes]:
     return run_state(run), daemon.log_of(run.id).get(STDOUT, b"")
 
 
-def refusal(daemon: Daemon, step: dict[str, Any], **fields: Any) -> str:
-    with pytest.raises(grpc.RpcError) as caught:
-        apply(daemon, step, **fields)
-    return str(caught.value.details())
+def refusal(daemon: Daemon, step: dict[str, Any]) -> str:
+    source = json.dumps({"name": "wrong", "description": "d", "steps": {"only": step}})
+    request = workflow_pb2.ValidateWorkflowRequest(definition=workflow_pb2.Definition(source=source))
+    answer = daemon.workflows.ValidateWorkflow(request, timeout=20)
+    assert not answer.valid
+    (problem,) = answer.problems
+    return str(problem.message)
 
 
 GOES_ON = "false\necho after"

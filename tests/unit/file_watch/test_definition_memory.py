@@ -86,5 +86,6 @@ async def test_a_place_that_takes_nothing_is_no_trouble(tmp_path: Path) -> None:
 
 
 def test_readers_differ_by_release_and_zone() -> None:
-    assert reader_of_definitions("1", "UTC") == reader_of_definitions("1", "UTC")
-    assert len({reader_of_definitions(*each) for each in (("1", "UTC"), ("2", "UTC"), ("1", "X"))}) == 3
+    assert reader_of_definitions("1", "UTC", "sh") == reader_of_definitions("1", "UTC", "sh")
+    others = (("1", "UTC", "sh"), ("2", "UTC", "sh"), ("1", "X", "sh"), ("1", "UTC", "bash"))
+    assert len({reader_of_definitions(*each) for each in others}) == 4

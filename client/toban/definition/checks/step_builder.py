@@ -91,7 +91,8 @@ def _check(step: Step, of: StepDraft) -> Step:
     action = _action(draft)
     if draft.job_type is JobType.SHELL:
         action["shell"] = draft.values.get("shell", of.values.get("shell", ""))
-        action["errexit"] = draft.values.get("errexit", of.values.get("errexit"))
+        # Its exit code is an answer: a command such as `grep -c` that finds nothing is no failure.
+        action["errexit"] = draft.values.get("errexit", False)
     # The result of the last check is available to the step, but not to the check itself.
     env = {key: text for key, text in step.env.items() if not _uses_check(text)}
     quarter = None if step.timeout is None else step.timeout / _CHECK_SHARE
