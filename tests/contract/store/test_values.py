@@ -116,6 +116,8 @@ STEP: dict[str, st.SearchStrategy[Any]] = {
     "reason": words,
     "skip_reason": st.none() | st.sampled_from(SkipReason),
     "retrying": st.booleans(),
+    "skipped_by": words,
+    "skip_note": words,
     "retry_stopped": st.booleans(),
     "overdue": st.none() | st.sampled_from(TreeCause),
     "evaluated": st.booleans(),
