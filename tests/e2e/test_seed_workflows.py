@@ -254,7 +254,9 @@ def test_implement_review_fix(daemon: Daemon, tmp_path: Path, test_exit: int, te
     assert "betterNamed" in fixed.read_text()
     told = meta(context, "implement")
     assert told["attempts"] == 2
-    assert told["artifacts"] == [{"name": "implementation", "path": "implementation/src/feature.ts", "type": "code"}]
+    assert told["artifacts"] == [
+        {"name": "implementation", "path": "implementation/src/feature.ts", "type": "code", "state": "COMPLETED"}
+    ]
     assert told["wallTimeMs"] == told["completedAt"] - told["startedAt"]
     assert (told["stepId"], told["status"], told["workerKind"]) == (
         "implement",
@@ -262,8 +264,8 @@ def test_implement_review_fix(daemon: Daemon, tmp_path: Path, test_exit: int, te
         "shell",
     )
     read = daemon.log_of(run.id, "fix")[run_pb2.LOG_STREAM_STDOUT]
-    # A report of a test that failed is not kept: it is there, and empty.
-    assert read == b"name it better\n" + (b"" if test_exit else b"one test failed\n")
+    # The report of a test that failed is handed on too.
+    assert read == b"name it better\none test failed\n"
 
 
 def test_multi_repo_migration(daemon: Daemon, tmp_path: Path) -> None:

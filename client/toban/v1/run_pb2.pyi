@@ -981,6 +981,7 @@ class Artifact(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     path: _builtins.str
     """Path relative to the run's context directory."""
@@ -990,6 +991,8 @@ class Artifact(_message.Message):
     """Number of files."""
     bytes: _builtins.int
     """Size of all files together."""
+    state: Global___ProcessState.ValueType
+    """State of the attempt that left it. Other than COMPLETED: it failed or was stopped, and the files may be incomplete."""
     def __init__(
         self,
         *,
@@ -998,10 +1001,11 @@ class Artifact(_message.Message):
         type: _builtins.str = ...,
         files: _builtins.int = ...,
         bytes: _builtins.int = ...,
+        state: Global___ProcessState.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "files", b"files", "name", b"name", "path", b"path", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "files", b"files", "name", b"name", "path", b"path", "state", b"state", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -216,6 +216,7 @@ def artifact(value: Artifact) -> run_pb2.Artifact:
         type=value.type,
         files=value.files,
         bytes=value.bytes,
+        state=run_pb2.ProcessState.Value(f"PROCESS_STATE_{value.state.value}"),
     )
 
 

@@ -88,7 +88,7 @@ class Phase(StrEnum):
     RUN = "run"
     """Its own attempt."""
     COLLECT = "collect"
-    """Its attempt succeeded; its outputs are being collected. It is RUNNING, and has no live attempt."""
+    """Its attempt has ended; its outputs are being collected. It is RUNNING, and has no live attempt."""
     CHECK = "check"
     """The completion check."""
     NEXT = "next"
@@ -306,13 +306,17 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """The stored files of one output. `path` is relative to the context directory. An optional one may be empty."""
+    """The stored files of one output. `path` is relative to the context directory. An optional one may be empty.
+
+    `state` is of the attempt that left it: other than COMPLETED, the files may be incomplete.
+    """
 
     name: str
     path: str
     type: str = ""
     files: int = 0
     bytes: int = 0
+    state: AttemptState = AttemptState.COMPLETED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ RUN_TIMED_OUT = "the run's timeout passed"
 NOT_DECIDED = "timed out: no decision in time"
 NOT_STARTED = "not started: the run was ending"
 RETRY_STOPPED = "failed, and not retried: the run was ending"
+NOT_KEPT = "the run was ending"
 ENDED_FROM_OUTSIDE = "ended from outside: its supervisor received SIGTERM without a request"
 
 _STOPPED = {
@@ -51,6 +52,11 @@ def not_complete(iterations: int, *, unchanged: bool) -> str:
 
 def outputs_missing(names: Collection[str]) -> str:
     return f"complete, but outputs are missing: {', '.join(sorted(names))}"
+
+
+def outputs_not_kept(error: str, why: str) -> str:
+    """Why an attempt failed whose outputs could not be stored either."""
+    return f"{error} (outputs not stored: {why})"
 
 
 def check_failed(error: str) -> str:

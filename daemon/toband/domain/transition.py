@@ -25,6 +25,7 @@ from toband.domain.attempt_outcomes import (
     fail_step,
     retry_or_fail,
 )
+from toband.domain.partial_outputs import collect_partial, end_partial, is_partial, was_stopped
 from toband.domain.plan import Plan
 from toband.domain.retry_policy import classify, may_rerun
 from toband.domain.run_ending import advance, close_run, end_run, step_over
@@ -141,9 +142,9 @@ def effects_of(plan: Plan, run: Run) -> Sequence[Effect]:
     for step in steps:
         if step.phase is Phase.COLLECT and step.state is StepState.RUNNING:
             assert step.attempt is not None
-            final = plan.step(step.id).completion_check is None
+            final = plan.step(step.id).completion_check is None and not is_partial(step)
             effects.append(CollectOutputs(attempt=step.attempt, final=final))
-            if run.ending is not None:
+            if run.ending is not None and not was_stopped(step):
                 effects.append(StopCollection(attempt=step.attempt))
     if run.ending is not None:
         return effects
@@ -304,7 +305,9 @@ def _attempt_ended(draft: RunMutation, event: AttemptEnded) -> None:
         )
     if cause is TreeCause.RUN_TIMEOUT:
         end_run(draft, EndingCause.TIMED_OUT, run_texts.RUN_TIMED_OUT)
-    if stopped:
+    if not succeeded and not attempt.check and not event.not_started and definition.outputs:
+        collect_partial(draft, attempt.owner)
+    elif stopped:
         draft.conclude(attempt.owner, StepState.CANCELLED, error, at=event.finished_at)
         step_over(draft, attempt.owner)
     elif attempt.check:
@@ -463,24 +466,37 @@ def _decided(draft: RunMutation, event: DecisionMade) -> None:
 
 def _outputs_collected(draft: RunMutation, event: OutputsCollected) -> None:
     step = _collecting(draft, event.step, event.token)
-    if step is not None:
-        same = bool(event.fingerprint) and event.fingerprint == step.fingerprint
-        draft.set(step.id, artifacts=event.artifacts, fingerprint=event.fingerprint, unchanged=same)
-        check_or_succeed(draft, step.id)
+    if step is None:
+        return
+    draft.set(step.id, artifacts=event.artifacts)
+    if is_partial(step):
+        end_partial(draft, step)
+        return
+    same = bool(event.fingerprint) and event.fingerprint == step.fingerprint
+    draft.set(step.id, fingerprint=event.fingerprint, unchanged=same)
+    check_or_succeed(draft, step.id)
 
 
 def _collection_failed(draft: RunMutation, event: CollectionFailed) -> None:
     step = _collecting(draft, event.step, event.token)
-    if step is not None:
-        draft.set(step.id, phase=Phase.RUN)
-        attempt_failed(draft, step.id, event.error, ErrorClass.RETRYABLE_TRANSIENT)
+    if step is None:
+        return
+    if is_partial(step):
+        end_partial(draft, step, not_kept=event.error)
+        return
+    draft.set(step.id, phase=Phase.RUN)
+    attempt_failed(draft, step.id, event.error, ErrorClass.RETRYABLE_TRANSIENT)
 
 
 def _collection_stopped(draft: RunMutation, event: CollectionStopped) -> None:
     step = _collecting(draft, event.step, event.token)
-    if step is not None and draft.run.ending is not None:
-        draft.cancel(step.id)
-        step_over(draft, step.id)
+    if step is None or draft.run.ending is None:
+        return
+    if is_partial(step):
+        end_partial(draft, step, not_kept=run_texts.NOT_KEPT)
+        return
+    draft.cancel(step.id)
+    step_over(draft, step.id)
 
 
 def _collecting(draft: RunMutation, name: str, token: str) -> StepRun | None:

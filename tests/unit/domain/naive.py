@@ -66,6 +66,7 @@ class Interpreter(World):
     attempts: dict[str, int] = field(default_factory=dict)
     iterations: dict[str, int] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
+    ran: dict[str, bool] = field(default_factory=dict)
     failed_under: dict[str, str] = field(default_factory=dict)
     letters: list[str] = field(default_factory=list)
 
@@ -306,6 +307,9 @@ class Interpreter(World):
                 yield from self.collect()
                 if "completion_check" not in spec and self.lacks(me, spec):
                     verdict = Verdict(word="failed", kind="RETRYABLE_TRANSIENT")
+            elif verdict.word in ("failed", "stopped") and name == me and spec.get("outputs") and self.ran[me]:
+                # Those that exist are kept, whatever became of it.
+                yield from self.collect()
             if verdict.word in ("done", "not yet"):
                 loop.failed_last = False
                 return verdict
@@ -349,6 +353,7 @@ class Interpreter(World):
             if self.ending:
                 return Verdict(word="waited")
         loop.begun = True
+        self.ran[me] = process.outcome != "nostart"
         if process.outcome in ("outside", "child_cancelled") and self.ending:
             return Verdict(word="stopped")  # nobody can tell by whom
         if process.natural <= process.signal():

@@ -98,6 +98,7 @@ def artifacts(
         Column("TYPE", lambda one: one.artifact.type or "-"),
         Column("FILES", lambda one: str(one.artifact.files)),
         Column("SIZE", lambda one: size_text(one.artifact.bytes)),
+        Column("STATE", lambda one: _state(one.artifact), lambda one: _style(one.artifact), optional=True),
         Column("PATH", lambda one: one.artifact.path, optional=True),
     ]
     emit_list(
@@ -108,6 +109,17 @@ def artifacts(
         more=more,
         empty="no artifacts",
     )
+
+
+def _state(artifact: run_pb2.Artifact) -> str:
+    """How the attempt ended that left it; `-` if the daemon does not send it."""
+    if not artifact.state:
+        return "-"
+    return run_pb2.ProcessState.Name(artifact.state).removeprefix("PROCESS_STATE_")
+
+
+def _style(artifact: run_pb2.Artifact) -> str:
+    return "" if artifact.state in (0, run_pb2.PROCESS_STATE_COMPLETED) else "yellow"
 
 
 def _owner(client: SyncClient, run: str, step: str, name: str, what: str) -> str:

@@ -1,4 +1,7 @@
-"""Collects the outputs of a step after its process succeeded: within the step's time, and not beyond the run's end."""
+"""Collects the outputs of a step when its process has ended: within the step's time, and not beyond the run's end.
+
+A step that was stopped, or failed, leaves the outputs that exist; for a stopped step that takes at most STOPPED_MOST.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from toban.definition import RenderError, format_duration
 from toband import failpoints
 from toband.backoff import Backoff
 from toband.domain.run_events import CollectionFailed, CollectionStopped, OutputsCollected
-from toband.domain.run_model import Attempt
+from toband.domain.run_model import Attempt, AttemptState
 from toband.engine.bounded_work import bounded
 from toband.engine.execution.artifact_flow import ArtifactFlow
 from toband.engine.execution.dispatcher import PASSING
@@ -25,6 +28,8 @@ from toband.ports import ArtifactError, Conditions, HealthStatus, StoppedError
 CONDITION = "outputs"
 LEAST = 10.0
 """Seconds that a collection may take even if the process has used up the step's time."""
+STOPPED_MOST = 10.0
+"""Seconds for the outputs of a step that was stopped: its run waits for them."""
 STOP_GRACE = 0.25
 """Seconds after which a collection is stopped when its run ends. Most have finished by then, and count as results."""
 _CHANGES_MOST = 5
@@ -93,6 +98,8 @@ class Collection:
 
     def _seconds(self, actor: RunActor, attempt: Attempt) -> float:
         """The rest of the step's time. The run's timeout stops a collection separately."""
+        if attempt.state in (AttemptState.CANCELLED, AttemptState.TIMED_OUT):
+            return STOPPED_MOST
         step = actor.plan.step(attempt.owner)
         left: float | None
         if step.completion_check is not None:

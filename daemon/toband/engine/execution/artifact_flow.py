@@ -1,13 +1,14 @@
-"""Moves artifacts between steps: places inputs before a step starts, collects outputs after it succeeded."""
+"""Moves artifacts between steps: places inputs before a step starts, collects outputs when it has ended."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 from toban.definition import Input, Output, is_directory
 from toband.domain.plan import Plan
-from toband.domain.run_model import Artifact, Attempt, Run, StepRun
+from toband.domain.run_model import Artifact, Attempt, AttemptState, Run, StepRun
 from toband.engine.execution.launch_spec import Rooms
 from toband.ports import Artifacts, Collect, Placement
 
@@ -52,6 +53,8 @@ class ArtifactFlow:
                     final=final,
                 )
             )
+        if attempt.state is not AttemptState.COMPLETED:
+            return tuple(replace(each, state=attempt.state) for each in kept), ""
         fingerprint = ""
         if step.stop_when_unchanged == "output":
             fingerprint = await self._artifacts.fingerprint_output(attempt)

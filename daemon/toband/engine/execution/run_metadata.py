@@ -79,7 +79,10 @@ def _step(plan: Plan, step: StepRun) -> dict[str, Any]:
         "wallTimeMs": took,
         "attempts": step.attempts,
         "workerKind": definition.job_type.value,
-        "artifacts": [{"name": a.name, "path": a.path.removeprefix(here), "type": a.type} for a in step.artifacts],
+        "artifacts": [
+            {"name": a.name, "path": a.path.removeprefix(here), "type": a.type, "state": a.state.value}
+            for a in step.artifacts
+        ],
         "workerResult": {
             "status": step.state.value,
             "artifacts": [],

@@ -17,6 +17,7 @@ from toband.domain.run_model import (
     INSTANCE_BITS,
     Artifact,
     Attempt,
+    AttemptState,
     DeadLetter,
     Ending,
     Orphans,
@@ -230,13 +231,20 @@ _USUAL = _rare(StepRun(id="", index=0))
 
 
 def _artifact_json(artifact: Artifact) -> Raw:
-    return {
+    raw: Raw = {
         "name": artifact.name,
         "path": artifact.path,
         "type": artifact.type,
         "files": artifact.files,
         "bytes": artifact.bytes,
     }
+    if artifact.state is not AttemptState.COMPLETED:
+        raw["state"] = artifact.state.value
+    return raw
+
+
+def _artifact(raw: Raw) -> Artifact:
+    return Artifact(**raw | {"state": AttemptState(raw.get("state", AttemptState.COMPLETED))})
 
 
 def attempt_row(attempt: Attempt) -> Raw:
@@ -404,7 +412,7 @@ def _extra(stored: Raw) -> Raw:
     if "not_before" in stored:
         stored["not_before"] = from_micros(stored["not_before"])
     if "artifacts" in stored:
-        stored["artifacts"] = tuple(Artifact(**artifact) for artifact in stored["artifacts"])
+        stored["artifacts"] = tuple(_artifact(artifact) for artifact in stored["artifacts"])
     return stored
 
 
