@@ -100,7 +100,9 @@ ATTEMPT: dict[str, st.SearchStrategy[Any]] = {
     "stderr_bytes": big,
     "dropped_bytes": big,
 }
-artifacts = st.builds(Artifact, name=words, path=words, type=words, files=counts, bytes=big)
+artifacts = st.builds(
+    Artifact, name=words, path=words, type=words, files=counts, bytes=big, state=st.sampled_from(AttemptState)
+)
 STEP: dict[str, st.SearchStrategy[Any]] = {
     "id": st.just("s0"),
     "index": st.just(0),
