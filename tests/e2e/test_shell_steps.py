@@ -39,8 +39,8 @@ def result(daemon: Daemon, name: str, **params: Any) -> tuple[str, bytes]:
     return run_state(run), daemon.log_of(run.id).get(STDOUT, b"")
 
 
-def refusal(daemon: Daemon, step: dict[str, Any]) -> str:
-    source = json.dumps({"name": "wrong", "description": "d", "steps": {"only": step}})
+def refusal(daemon: Daemon, step: dict[str, Any], **fields: Any) -> str:
+    source = json.dumps({"name": "wrong", "description": "d", **fields, "steps": {"only": step}})
     request = workflow_pb2.ValidateWorkflowRequest(definition=workflow_pb2.Definition(source=source))
     answer = daemon.workflows.ValidateWorkflow(request, timeout=20)
     assert not answer.valid
@@ -101,6 +101,58 @@ def test_a_hostile_value_arrives_as_text(daemon: Daemon, shell: str, value: str)
 )
 def test_what_is_refused(daemon: Daemon, step: dict[str, Any], message: str) -> None:
     assert message in refusal(daemon, step)
+
+
+HOSTILE = ["$(touch X)", "`touch X`", "; touch X", "a\ntouch X", "%VAR%", "$env:X", "'\"", "'; import os; #"]
+AS_DATA = {
+    "sh": {"target": "sh", "args": ["-c", 'printf %s "$1"', "sh", "{{ params.x }}"]},
+    "bash": {"target": "bash", "args": ["-c", 'printf %s "$1"', "bash", "{{ params.x }}"]},
+    "python": {"target": "python3", "args": ["-c", "import sys; sys.stdout.write(sys.argv[1])", "{{ params.x }}"]},
+    "perl": {"target": "perl", "args": ["-e", "print $ARGV[0]", "{{ params.x }}"]},
+    "env": {"target": "env", "args": ["A=b", "sh", "-c", 'printf %s "$1"', "sh", "{{ params.x }}"]},
+}
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("interpreter", AS_DATA)
+def test_a_hostile_value_is_no_code_of_an_interpreter(daemon: Daemon, interpreter: str, value: str) -> None:
+    step = AS_DATA[interpreter]
+    if shutil.which(step["target"]) is None:
+        pytest.skip(f"there is no {step['target']}")
+    step = {"job_type": "exec", **step, "workspace": "{{ run.dir }}"}
+    name = apply(daemon, step, params={"x": {"required": True}})
+    assert result(daemon, name, x=value) == ("SUCCEEDED", value.encode())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["sh", "-c", "echo {{ params.x }}"], ["bash", "-ec", "{{ params.x }}"], ["python3", "-c", "{{ params.x }}"]),
+        *(["perl", "-e", "{{ params.x }}"], ["node", "--eval={{ params.x }}"], ["ssh", "host", "ls", "{{ params.x }}"]),
+        *(["env", "sh", "-c", "{{ params.x }}"], ["env", "-S", "{{ params.x }}"], ["cmd", "/c", "echo {{ params.x }}"]),
+        *(["powershell", "-Command", "echo {{ params.x }}"], ["awk", "{{ params.x }}"], ["watch", "{{ params.x }}"]),
+    ],
+    ids=" ".join,
+)
+def test_a_template_in_the_code_of_an_interpreter_is_refused(daemon: Daemon, command: list[str]) -> None:
+    """In the args of an exec step, in a script, and in the args of a script that is one command."""
+    program, *rest = command
+    script = " ".join([program, *(f"'{word}'" if word.startswith("echo") else word for word in rest)])
+    params = {"x": {"default": "1"}}
+    for step in (
+        {"job_type": "exec", "target": program, "args": rest},
+        {"job_type": "shell", "target": program, "args": rest},
+        {"run": script},
+    ):
+        message = refusal(daemon, step, params=params)
+        assert f"{program.removesuffix('3')} parses this argument as code" in message or "sh parses" in message, message
+        assert "{{ raw(…) }}" in message
+
+
+def test_a_raw_template_may_be_code(daemon: Daemon) -> None:
+    step = {"job_type": "exec", "target": "sh", "args": ["-c", "echo {{ raw(params.x) }}"]}
+    name = apply(daemon, step, params={"x": {"required": True}})
+    assert result(daemon, name, x="$((1 + 1))") == ("SUCCEEDED", b"2\n")
 
 
 @needs_bash

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from toban.definition.checks.artifacts_check import check_outputs
+from toban.definition.checks.code_check import code_templates
 from toban.definition.checks.condition_check import check_condition_templates, check_items
 from toban.definition.checks.loop_check import check_loop, check_retries, read_check
 from toban.definition.checks.step_kinds import decide_kind
@@ -172,17 +173,21 @@ def _check_templates(
     def check(found: FieldAt) -> TemplateCheck:
         return TemplateCheck(step.reports(within or found, report), names)
 
+    code = code_templates(draft)
     target = draft.target_field
     if target is not None and ("run" in draft.values or "target" in draft.values):
         language = LANGUAGES.get(draft.job_type) if draft.job_type is not None else None
         if language is not None:
-            check(target).script(target.value, target.path, language.read(target.value.text))
+            check(target).script(target.value, target.path, language.read(target.value.text), code)
         elif draft.job_type is JobType.EXEC:
             check(target).text(target.value, target.path)
     for name in _TEMPLATES:
         if name in draft.fields and name in draft.values:
             found = draft.fields[name]
-            check(found).value(found.value, found.path)
+            if name == "args":
+                check(found).arguments(found.value, found.path, code)
+            else:
+                check(found).value(found.value, found.path)
     for found in draft.inherited:
         check(found).value(found.value, found.path)
     outputs = draft.fields.get("outputs")

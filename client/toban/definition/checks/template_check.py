@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from toban.definition.checks.code_check import CodeTemplates
 from toban.definition.expressions.cel import Rejected, compile_expression
 from toban.definition.expressions.template_names import TemplateNames, ValueKind
 from toban.definition.expressions.templates import Expression, parse_bare, parse_template
@@ -68,9 +69,26 @@ class TemplateCheck:
             message = f"expected {_KIND_NAMES[expected]}, but the expression gives {_KIND_NAMES[kind]}"
             self._report.inside(node, 0, path, message)
 
-    def script(self, node: Node, path: str, script: Script) -> None:
+    def arguments(self, node: Node, path: str, code: CodeTemplates) -> None:
+        """The arguments of a command. In code only raw templates are allowed, and only there."""
+        for index, item in enumerate(node.items):
+            place = join(path, index)
+            message = code.of_arg(index)
+            if not message or item.kind != "scalar" or "{{" not in item.text:
+                self.value(item, place)
+                continue
+            template = parse_template(item.text)
+            for fault in template.faults:
+                self._report.inside(item, fault.offset, place, fault.message)
+            for expression in template.expressions:
+                self._kind(item, place, expression)
+                text = _RAW if expression.raw else message
+                self._report.inside(item, expression.start, place, text, warning=expression.raw)
+
+    def script(self, node: Node, path: str, script: Script, code: CodeTemplates) -> None:
         """A text that was parsed as a script."""
-        for fault in script.faults:
+        refused = list(code.faults(node.text))
+        for fault in [*(each for each in script.faults if not (refused and code.covers(each.offset))), *refused]:
             self._report.inside(node, fault.offset, path, fault.message)
         for expression in script.misplaced:
             self._kinds(node, path, expression)
