@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from toban.definition.source.problems import Parsed, Problem
+from toban.definition.source.problems import Parsed, Problem, list_known_once
 from toban.limits import MAX_SOURCE_BYTES
 
 
@@ -32,7 +32,7 @@ def parse(text: str | bytes, file: str = "<definition>", jobs: Mapping[str, str]
         message = "the file is empty: expected a workflow with name and steps"
         problems.append(_problem(message, 0, 0, file))
     problems.sort(key=lambda problem: (problem.line, problem.column))
-    return Parsed(documents=tuple(documents), problems=tuple(problems))
+    return Parsed(documents=tuple(documents), problems=tuple(list_known_once(problems)))
 
 
 def _decode(text: str | bytes, file: str) -> str | Problem:

@@ -106,7 +106,7 @@ def test_fields_of_processes_make_no_sense_elsewhere(kind: str, field: str, erro
     ("step", "path", "message"),
     [
         ("{job_type: approval, target: x}", ".target", '"target" does not apply to an approval'),
-        ("{job_type: approval, kwargs: {}}", ".kwargs", '"kwargs" does not apply to an approval'),
+        ("{job_type: approval, kwargs: {a: 1}}", ".kwargs", '"kwargs" does not apply to an approval'),
         ("{job_type: approval, run: x}", ".job_type", '"run" is short for job_type: shell'),
         ("{job_type: approval, approvers: []}", ".approvers", "expected at least one entry"),
         ("{job_type: approval, approvers: [' ']}", ".approvers[0]", "expected text"),
@@ -152,3 +152,21 @@ steps: {{a: {{run: x}}, b: {{run: x}}}}
     )
     assert found.context_dir == "out/context"
     assert found.scopes == {"full": ("b",), "some": ("b", "a")}
+
+
+@pytest.mark.parametrize("target", ["pkg.mod.func", "pkg.mod:func"])
+def test_a_function_by_its_dotted_path(target: str, workflow: Read) -> None:
+    found = workflow(f"name: a\ndescription: d\nsteps: {{a: {{job_type: python, target: {target}}}}}")
+    assert found.steps["a"].target == "pkg.mod:func"
+
+
+def test_a_function_needs_a_module(error: Error) -> None:
+    found = error("name: a\ndescription: d\nsteps: {a: {job_type: python, target: func}}")
+    assert found.message == 'expected package.module:function, found "func"'
+
+
+@pytest.mark.parametrize("kind", ["shell", "exec", "cmd", "powershell", "python", "workflow", "approval"])
+def test_empty_arguments_on_any_kind(kind: str, workflow: Read) -> None:
+    target = "" if kind == "approval" else "target: m.f, " if kind == "python" else "target: other, "
+    found = workflow(f"name: a\ndescription: d\nsteps: {{a: {{job_type: {kind}, {target}args: [], kwargs: {{}}}}}}")
+    assert (found.steps["a"].args, found.steps["a"].kwargs) == ((), {})

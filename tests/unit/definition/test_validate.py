@@ -317,7 +317,7 @@ def test_values_of_later(name: str, value: str, error: Error) -> None:
         ("retention: {runs: 0}", "retention.runs", 19, "expected at least 1"),
         ("retention: {bytes: 1GB}", "retention.bytes", 20, '"GB" is not a unit of size'),
         ("retention: {bytes: 0}", "retention.bytes", 20, "greater than zero"),
-        ("retention: {days: 7}", "retention.days", 13, 'field "days" (known: age, runs, bytes)'),
+        ("retention: {days: 7}", "retention.days", 13, 'field "days": remove it (known: age, runs, bytes)'),
         ("defaults: {user: '{{ 1 }}'}", "defaults.user", 18, "a template cannot choose the user"),
         ("defaults: {resources: {nice: 20}}", "defaults.resources.nice", 30, "expected at most 19"),
         ("defaults: {name: x}", "defaults.name", 12, '"name" cannot be inherited'),
@@ -520,3 +520,77 @@ def test_every_wrong_resource_is_reported(errors: Errors) -> None:
 def test_other_workspaces_are_fine(workspace: str) -> None:
     parsed = parse(f"{HEAD}steps: {{a: {{run: x, workspace: '{workspace}'}}}}")
     assert parsed.ok, parsed.problems
+
+
+TWENTY_MISTAKES = """\
+name: twenty
+descripton: misspelt
+tags: {a: b}
+max_instances: 2
+tasks: []
+frobnicate: 1
+priority: 101
+steps:
+  a: {run: x, needs: [b]}
+  b: {run: x, if: "true"}
+  c: {run: x, cwd: /tmp}
+  d: {script: x, job_type: shell, target: x}
+  e: {run: x, environment: {A: b}}
+  f: {run: x, retries: 3}
+  g: {run: x, timeoutSec: 3}
+  h: {run: x, dependsOn: [a]}
+  i: {run: x, colour: red}
+  j: {run: x, zigzag: round}
+  k: {run: x, allow_failure: true}
+  l: {run: x, on_failure: explode}
+  m: {run: x, depends_on: [aa]}
+  n: {run: x, created_at: now}
+"""
+
+
+def test_twenty_mistakes(errors: Errors) -> None:
+    found = errors(TWENTY_MISTAKES)
+    assert [problem.line for problem in found] == [*range(2, 8), *range(9, 23)], "twenty, one for each line"
+    by_line = {problem.line: problem.message for problem in found}
+    written = {
+        2: 'did you mean "description"?',
+        3: "write labels",
+        4: "write max_active_runs",
+        5: "write steps",
+        6: "remove it (known: name, title, ",
+        7: "expected at most 100",
+        9: "write depends_on",
+        10: "write when",
+        11: "write workspace",
+        12: "write run",
+        13: "write env",
+        14: "write max_retries",
+        15: "write timeout",
+        16: "write depends_on",
+        17: "remove it (known: run, job_type, ",
+        18: "remove it (known: see line 17)",
+        19: "write on_failure: continue",
+        20: "expected abort, continue, skip or retry",
+        21: 'unknown step "aa": did you mean "a"?',
+        22: "remove it: the daemon records",
+    }
+    assert written.keys() == by_line.keys()
+    for line, text in written.items():
+        assert text in by_line[line]
+    assert sum("max_iterations" in problem.message for problem in found) == 1, "the fields of a step, once"
+    assert sum("max_active_runs, " in problem.message for problem in found) == 1, "those of a workflow, once"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{HEAD}steps: {{a: {{run: x, instruction: y}}}}", 'unknown field "instruction": remove it'),
+        (f"{HEAD}defaults: {{nam: y}}\nsteps: {{a: {{run: x}}}}", 'unknown field "nam": remove it'),
+        (f"{HEAD}defaults: {{needs: [y]}}\nsteps: {{a: {{run: x}}}}", 'unknown field "needs": remove it'),
+        (f"{HEAD}steps: {{a: {{job_type: approval, stdni: x}}}}", 'unknown field "stdni": remove it'),
+        (f"{HEAD}steps: {{a: {{job_type: approval, cwd: x}}}}", 'unknown field "cwd": remove it'),
+        ("stpes: 1\njobs: {a: {run: x}}", 'unknown field "stpes": remove it'),
+    ],
+)
+def test_no_refused_field_is_suggested(text: str, message: str, error: Error) -> None:
+    assert error(text).message.startswith(message)

@@ -88,5 +88,5 @@ def _joined(read: Sequence[_Read]) -> tuple[list[Document], list[Problem]]:
         if entry.report.left_out:
             last = problems[-1]
             message = f"and {entry.report.left_out:,} more problems in this document"
-            problems.append(replace(last, message=message, path="", warning=False))
+            problems.append(replace(last, message=message, path="", warning=False, known=()))
     return documents, problems

@@ -50,7 +50,7 @@ def read_jobs(root: Node, source: str, report: Reporter) -> list[Job]:
             message = "a jobs document cannot contain a workflow: put the workflow after a line with ---"
             report.at(root.entries[name].key, name, message)
     known = {**JobsInput.model_fields, "name": None, "steps": None}
-    fields = read_fields(root, "", report, known=known, aliases={}, unsupported=frozenset())
+    fields = read_fields(root, "", report, known=known, aliases={}, unsupported=frozenset(), refused=("name", "steps"))
     used = {name: fields[name] for name in JobsInput.model_fields if name in fields}
     check_fields(JobsInput, used, report, skip=frozenset({"jobs"}))
     node = root.entries["jobs"].value

@@ -8,7 +8,7 @@ from toban.definition.checks.artifacts_check import check_outputs
 from toban.definition.checks.code_check import code_templates
 from toban.definition.checks.condition_check import check_condition_templates, check_items
 from toban.definition.checks.loop_check import check_loop, check_retries, read_check
-from toban.definition.checks.step_kinds import decide_kind
+from toban.definition.checks.step_kinds import decide_kind, without_meaning
 from toban.definition.checks.step_layers import FoundJob, Layer, StepDraft, inherit
 from toban.definition.checks.template_check import TemplateCheck
 from toban.definition.expressions.template_names import TemplateNames
@@ -55,6 +55,7 @@ def read_layer(
         known={**model.model_fields, **dict.fromkeys(forbidden)},
         aliases=aliases,
         unsupported=unsupported,
+        refused=forbidden | without_meaning(node),
     )
     fields = {name: found for name, found in fields.items() if name not in forbidden}
     values = check_fields(model, fields, report, skip=_READ_ELSEWHERE)

@@ -13,8 +13,10 @@ from toban.definition.schema.fields import check_name
 from toban.definition.schema.unsupported_fields import UNSUPPORTED_KIND_FIELDS
 from toban.definition.scripts.cmd_text import check_text
 from toban.definition.source.problem_collector import Reporter, join
+from toban.definition.source.yaml_source import Node
 
 _PYTHON_TARGET = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_DOTTED_TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)\.([^\W\d]\w*)")
 _OF_PROCESSES = (
     *("args", "env", "stdin", "shell", "errexit", "python", "workspace", "kill_grace", "success_codes"),
     *("error_classes", "inputs", "outputs", "completion_check", "max_iterations"),
@@ -25,6 +27,15 @@ _WITHOUT_MEANING = {
     JobType.APPROVAL: ("target", "kwargs", *_OF_PROCESSES),
 }
 _ONLY_WINDOWS = "cmd steps run on Windows only: use job_type: shell"
+
+
+def without_meaning(node: Node) -> frozenset[str]:
+    """Fields that a step cannot have because of its own job_type."""
+    kind = node.entries["job_type"].value.plain() if "job_type" in node.entries else None
+    for each, fields in _WITHOUT_MEANING.items():
+        if kind == each.value:
+            return frozenset(fields)
+    return frozenset()
 
 
 def decide_kind(draft: StepDraft, report: Reporter, *, choices: str, name: str) -> None:
@@ -62,7 +73,9 @@ def _check_target(draft: StepDraft, report: Reporter, name: str) -> None:
     if found is None or target is None:
         return
     message = ""
-    if draft.job_type is JobType.PYTHON and not _PYTHON_TARGET.fullmatch(target):
+    if draft.job_type is JobType.PYTHON and (dotted := _DOTTED_TARGET.fullmatch(target)):
+        draft.values["target"] = f"{dotted[1]}:{dotted[2]}"
+    elif draft.job_type is JobType.PYTHON and not _PYTHON_TARGET.fullmatch(target):
         message = f'expected package.module:function, found "{target}"'
         if "{{" in target:
             message = "a template cannot choose the function that runs: write package.module:function"
@@ -109,6 +122,9 @@ def _check_fields(draft: StepDraft, report: Reporter) -> None:
     kind = draft.job_type
     if kind is None:
         return
+    for name in ("args", "kwargs"):
+        if name in draft.values and not draft.values[name]:
+            del draft.fields[name], draft.values[name]
     for name in _WITHOUT_MEANING.get(kind, ()):
         if name in draft.fields:
             article = "an" if kind is JobType.APPROVAL else "a"

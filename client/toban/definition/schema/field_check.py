@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
@@ -13,6 +13,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from toban.definition.expressions.template_names import suggestion
 from toban.definition.scalars.values import describe
 from toban.definition.schema.definition_schema import DefinitionPart
+from toban.definition.schema.foreign_fields import instead_of
 from toban.definition.schema.unsupported_fields import UNSUPPORTED_VALUES, VALUE_ALIASES
 from toban.definition.source.problem_collector import Reporter, join
 from toban.definition.source.yaml_source import Node
@@ -55,8 +56,12 @@ def read_fields(
     known: Mapping[str, Any],
     aliases: Mapping[str, str],
     unsupported: frozenset[str],
+    refused: Collection[str] = (),
 ) -> dict[str, FieldAt]:
-    """The known fields by their real names; reports the unknown and the unsupported ones."""
+    """The known fields by their real names; reports the unknown and the unsupported ones.
+
+    `refused` are known fields that the caller reports; like the unsupported ones, none of them is suggested.
+    """
     fields: dict[str, FieldAt] = {}
     spelt: dict[str, str] = {}
     for written, entry in node.entries.items():
@@ -65,9 +70,7 @@ def read_fields(
         if name in unsupported:
             report.at(entry.key, place, f'the field "{written}" is not supported yet: remove it')
         elif name not in known:
-            near = suggestion(written, [*known, *aliases, *unsupported])
-            hint = near or f" (known: {', '.join(known)})"
-            report.at(entry.key, place, f'unknown field "{written}"{hint}')
+            _report_unknown(entry.key, place, written, _allowed(known, unsupported, refused), aliases, report)
         elif name in fields:
             message = f'"{name}" is given twice, as "{spelt[name]}" and as "{written}": keep one'
             report.at(entry.key, place, message)
@@ -75,6 +78,22 @@ def read_fields(
             fields[name] = FieldAt(entry.key, entry.value, place)
             spelt[name] = written
     return fields
+
+
+def _allowed(known: Mapping[str, Any], unsupported: frozenset[str], refused: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in known if name not in unsupported and name not in refused)
+
+
+def _report_unknown(
+    key: Node, path: str, written: str, allowed: tuple[str, ...], aliases: Mapping[str, str], report: Reporter
+) -> None:
+    hint = instead_of(written, allowed)
+    if not hint:
+        hint = suggestion(written, [*allowed, *(alias for alias, name in aliases.items() if name in allowed)])
+    if hint:
+        report.at(key, path, f'unknown field "{written}"{hint}')
+    else:
+        report.at(key, path, f'unknown field "{written}": remove it', known=allowed)
 
 
 def check_fields(

@@ -49,9 +49,9 @@ class Reporter:
             starts.append(index)
         return starts
 
-    def at(self, node: Node, path: str, message: str, *, warning: bool = False) -> None:
-        """A problem of a whole node."""
-        self.add(message, node.line, node.column, path, warning=warning)
+    def at(self, node: Node, path: str, message: str, *, warning: bool = False, known: tuple[str, ...] = ()) -> None:
+        """A problem of a whole node; `known` are the fields that its mapping may have, listed once per file."""
+        self.add(message, node.line, node.column, path, warning=warning, known=known)
 
     def inside(self, node: Node, offset: int, path: str, message: str, *, warning: bool = False) -> None:
         """A problem at one character of a scalar."""
@@ -68,7 +68,16 @@ class Reporter:
             self._last = ScalarPositions(self._source, node)
         return self._last
 
-    def add(self, message: str, line: int, column: int, path: str = "", *, warning: bool = False) -> None:
+    def add(
+        self,
+        message: str,
+        line: int,
+        column: int,
+        path: str = "",
+        *,
+        warning: bool = False,
+        known: tuple[str, ...] = (),
+    ) -> None:
         """A problem at a position that counts from 0."""
         self.failed |= not warning
         if len(self._problems) >= MAX_PROBLEMS:
@@ -81,6 +90,7 @@ class Reporter:
             column=column + 1,
             file=self._file,
             warning=warning,
+            known=known,
         )
         self._problems.setdefault(problem)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from toban.definition.model.workflow import DefinitionKind
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One problem and its position; line and column count from 1."""
+    """One problem and its position; line and column count from 1.
+
+    `known` are the fields that the mapping may have, if the message is about an unknown one; see `list_known_once`.
+    """
 
     message: str
     path: str
@@ -21,11 +25,25 @@ class Problem:
     column: int
     file: str
     warning: bool = False
+    known: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         kind = "warning: " if self.warning else ""
         path = f"{self.path}: " if self.path else ""
         return f"{self.file}:{self.line}:{self.column}: {kind}{path}{self.message}"
+
+
+def list_known_once(problems: Iterable[Problem]) -> list[Problem]:
+    """The problems of a file, each list of known fields only at the first problem that needs it."""
+    lines: dict[tuple[str, ...], int] = {}
+    listed = []
+    for problem in problems:
+        if problem.known:
+            hint = f"see line {lines[problem.known]}" if problem.known in lines else ", ".join(problem.known)
+            lines.setdefault(problem.known, problem.line)
+            problem = replace(problem, message=f"{problem.message} (known: {hint})", known=())
+        listed.append(problem)
+    return listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,122 @@
+"""Field names of other tools and of database tables, and what to write instead of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+# Each word with what to write instead; the first field that the mapping has is named.
+_INSTEAD: Mapping[str, tuple[str, ...]] = {
+    "action": ("run",),
+    "active": ("enabled",),
+    "after": ("depends_on", "start"),
+    "allow_failure": ("on_failure: continue",),
+    "allowed": ("choices",),
+    "arguments": ("args", "params"),
+    "artifacts": ("outputs",),
+    "attempts": ("max_retries",),
+    "callable": ("target",),
+    "catchup": ("misfire",),
+    "chdir": ("workspace",),
+    "cmd": ("run",),
+    "command": ("run",),
+    "commands": ("run",),
+    "comment": ("description",),
+    "condition": ("when",),
+    "continue_on_error": ("on_failure: continue",),
+    "cpu": ("resources: {cpu: …}",),
+    "cpus": ("cpu", "resources: {cpu: …}"),
+    "cron": ("schedule",),
+    "crontab": ("cron", "schedule"),
+    "cwd": ("workspace",),
+    "dag": ("steps",),
+    "deadline": ("timeout",),
+    "dependencies": ("depends_on",),
+    "depends": ("depends_on",),
+    "desc": ("description",),
+    "dir": ("workspace",),
+    "directory": ("workspace",),
+    "disabled": ("enabled: false",),
+    "display_name": ("title", "name"),
+    "end_date": ("end",),
+    "entrypoint": ("target",),
+    "enum": ("choices",),
+    "environment": ("env",),
+    "event": ("on",),
+    "event_type": ("event", "on"),
+    "event_types": ("event", "on"),
+    "events": ("event", "on"),
+    "every": ("schedule: {every: …}",),
+    "execution_timeout": ("timeout",),
+    "executor": ("steps, with job_type: python and target", "target"),
+    "filter": ("condition",),
+    "function": ("target",),
+    "if": ("when", "condition"),
+    "ignore_errors": ("on_failure: continue",),
+    "input": ("stdin",),
+    "interval": ("every", "schedule: {every: …}"),
+    "kind": ("job_type", "type"),
+    "loop": ("for_each",),
+    "matrix": ("for_each",),
+    "max_attempts": ("max_retries",),
+    "max_concurrency": ("concurrency", "max_parallel"),
+    "max_instances": ("max_active_runs",),
+    "mem_limit": ("resources: {memory: …}",),
+    "memory": ("resources: {memory: …}",),
+    "needs": ("depends_on",),
+    "on_error": ("on_failure",),
+    "onerror": ("on_failure",),
+    "options": ("choices",),
+    "parallel": ("concurrency", "max_parallel"),
+    "parallelism": ("concurrency", "max_parallel"),
+    "parameters": ("params", "kwargs"),
+    "program": ("target",),
+    "python_callable": ("target",),
+    "requires": ("depends_on",),
+    "retries": ("max_retries",),
+    "retry_count": ("max_retries",),
+    "retry_delay": ("delay", "retry: {delay: …}"),
+    "run_as": ("user",),
+    "schedule_interval": ("schedule",),
+    "script": ("run",),
+    "stages": ("steps",),
+    "start_date": ("start",),
+    "strategy": ("for_each",),
+    "tags": ("labels",),
+    "tasks": ("steps",),
+    "timeout_minutes": ("timeout",),
+    "timeout_ms": ("timeout",),
+    "timeout_sec": ("timeout",),
+    "timeout_seconds": ("timeout",),
+    "tz": ("timezone",),
+    "until": ("end", "completion_check"),
+    "upstream": ("depends_on",),
+    "uses": ("job",),
+    "variables": ("env",),
+    "when": ("condition",),
+    "with": ("kwargs",),
+    "with_items": ("for_each",),
+    "workdir": ("workspace",),
+    "working_dir": ("workspace",),
+    "working_directory": ("workspace",),
+}
+# Columns of a table of definitions, which a file does not have.
+_NOT_WRITTEN: Mapping[str, str] = {
+    "created_at": "remove it: the daemon records when a version was stored",
+    "updated_at": "remove it: the daemon records when a version was stored",
+    "workflow_id": "remove it: a step belongs to the workflow that lists it",
+}
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_FIELD = re.compile(r"[a-z_]+")
+
+
+def instead_of(written: str, allowed: Collection[str]) -> str:
+    """`: write depends_on` for a word of another tool, or nothing; never names a field that is not `allowed`."""
+    word = _WORD_START.sub("_", written).replace("-", "_").lower()
+    if word in allowed:
+        return f": write {word}"
+    for text in _INSTEAD.get(word, ()):
+        field = _FIELD.match(text)
+        if field is not None and field[0] in allowed:
+            return f": write {text}"
+    return f": {_NOT_WRITTEN[word]}" if word in _NOT_WRITTEN else ""
