@@ -335,3 +335,29 @@ def test_implement_from_todo(daemon: Daemon, tmp_path: Path, most: int) -> None:
     assert first.read_text().count("[x]") == 1, "what each iteration left is kept"
     printed = daemon.log_of(run.id, "verify")[run_pb2.LOG_STREAM_STDOUT]
     assert printed.decode() == done.read_text()
+
+
+TABLE_OF_STEPS = """
+{
+  "name": "nightly-batch",
+  "description": "夜間バッチ",
+  "schedule": "0 3 * * *",
+  "is_enabled": false,
+  "steps": [
+    {"name": "greet", "job_type": "shell", "target": "echo", "args": ["a", "b"], "kwargs": {},
+     "on_failure": "stop", "timeout": 300},
+    {"name": "count", "job_type": "python", "target": "batch.tools.count", "args": [], "kwargs": {"upto": 3},
+     "on_failure": "continue", "timeout": 300}
+  ]
+}
+"""
+
+
+def test_rows_of_a_table_of_steps(daemon: Daemon, tmp_path: Path) -> None:
+    (tmp_path / "batch").mkdir()
+    (tmp_path / "batch" / "tools.py").write_text("def count(upto):\n    print(upto + 1)\n")
+    daemon.apply(TABLE_OF_STEPS, base_dir=str(tmp_path))
+    run = daemon.run("nightly-batch")
+    assert run_state(run) == "SUCCEEDED", run.error_message
+    assert daemon.log_of(run.id, "greet")[run_pb2.LOG_STREAM_STDOUT] == b"a b\n"
+    assert daemon.log_of(run.id, "count")[run_pb2.LOG_STREAM_STDOUT] == b"4\n"
