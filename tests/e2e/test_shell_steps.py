@@ -104,7 +104,7 @@ def test_what_is_refused(daemon: Daemon, step: dict[str, Any], message: str) -> 
 
 
 HOSTILE = ["$(touch X)", "`touch X`", "; touch X", "a\ntouch X", "%VAR%", "$env:X", "'\"", "'; import os; #"]
-AS_DATA = {
+AS_DATA: dict[str, dict[str, Any]] = {
     "sh": {"target": "sh", "args": ["-c", 'printf %s "$1"', "sh", "{{ params.x }}"]},
     "bash": {"target": "bash", "args": ["-c", 'printf %s "$1"', "bash", "{{ params.x }}"]},
     "python": {"target": "python3", "args": ["-c", "import sys; sys.stdout.write(sys.argv[1])", "{{ params.x }}"]},

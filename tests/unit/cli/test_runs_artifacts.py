@@ -28,7 +28,7 @@ def test_list(cli: Cli, record: RunRecord) -> None:
     result = cli("runs", "artifacts", "nightly")
     assert result.code == 0
     header, first, *_ = result.out.splitlines()
-    assert header.split() == ["STEP", "NAME", "TYPE", "FILES", "SIZE", "PATH"]
+    assert header.split() == ["STEP", "NAME", "TYPE", "FILES", "SIZE", "STATE", "PATH"]
     assert first.split() == ["fetch", "raw", "data", "2", "1.5", "KiB", "fetch/raw"]
     names = cli("runs", "artifacts", "nightly", "--step", "build", "-o", "name")
     assert names.out == "build[0]/log\nbuild[1]/log\n"

@@ -26,14 +26,14 @@ class CodeTemplates:
     args: tuple[tuple[int, str], ...] = ()
 
     def faults(self, script: str) -> Iterator[Fault]:
-        """One for each piece of code with a template that is not raw."""
+        """One for each piece of code with a template that is neither raw nor constant."""
         for start, end, message in self.spans:
             at = script.find("{{", start, end)
             while at >= 0:
                 found = scan_expression(script, at)
                 if isinstance(found, Fault):
                     break
-                if not found.raw:
+                if found.refs and not found.raw:
                     yield Fault(message, at)
                     break
                 at = script.find("{{", found.end, end)

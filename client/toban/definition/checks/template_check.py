@@ -70,7 +70,7 @@ class TemplateCheck:
             self._report.inside(node, 0, path, message)
 
     def arguments(self, node: Node, path: str, code: CodeTemplates) -> None:
-        """The arguments of a command. In code only raw templates are allowed, and only there."""
+        """The arguments of a command. In code only raw and constant templates are allowed."""
         for index, item in enumerate(node.items):
             place = join(path, index)
             message = code.of_arg(index)
@@ -82,8 +82,10 @@ class TemplateCheck:
                 self._report.inside(item, fault.offset, place, fault.message)
             for expression in template.expressions:
                 self._kind(item, place, expression)
-                text = _RAW if expression.raw else message
-                self._report.inside(item, expression.start, place, text, warning=expression.raw)
+                if expression.raw:
+                    self._report.inside(item, expression.start, place, _RAW, warning=True)
+                elif expression.refs:
+                    self._report.inside(item, expression.start, place, message)
 
     def script(self, node: Node, path: str, script: Script, code: CodeTemplates) -> None:
         """A text that was parsed as a script."""
