@@ -141,7 +141,7 @@ def test_a_step_fills_the_disk(daemon: Daemon, disk: Path, tmp_path: Path) -> No
 def test_a_step_that_has_filled_the_disk_goes_on(daemon: Daemon, disk: Path, tmp_path: Path) -> None:
     gate, full, pid = Gate(f"{tmp_path}/gate"), tmp_path / "full", daemon.pid
     fill_it = (
-        f"echo begun; dd if=/dev/zero of=big bs=64k; echo full; echo full > {full}; read _ < {gate.path}; echo done"
+        f"echo begun; dd if=/dev/zero of=big bs=64k || echo full; echo full > {full}; read _ < {gate.path}; echo done"
     )
     daemon.apply(workflow("fills", fill_it, "echo after").replace("{name: s1,", "{name: s1, depends_on: [s0],"))
     run_id = daemon.start_run("fills")
@@ -352,8 +352,8 @@ def test_garbage_collection_frees_a_full_disk(disk: Path, tmp_path: Path, ballas
     environment = {"TOBAN_RETENTION_TOTAL_BYTES": "1MiB", "TOBAN_RETENTION_COMPRESS_AFTER": "none"}
     with running_daemon(disk, environment=environment) as daemon:
         daemon.apply(workflow("quick", "echo done"))
-        fills = f"read _ < {gate.path}; head -c 80000000 /dev/zero > filler"
-        daemon.apply(workflow("fills", f"if mkdir {begun}; then {fills}; fi; true"))
+        fills = f"read _ < {gate.path}; head -c 80000000 /dev/zero > filler || true"
+        daemon.apply(workflow("fills", f"if mkdir {begun}; then {fills}; fi"))
         wait_until(lambda: ballast(disk) > MIB, "no space was set aside")
         first = daemon.start_run("fills")
         wait_until(begun.exists, "the step does not begin")

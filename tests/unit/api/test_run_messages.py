@@ -211,7 +211,12 @@ def test_what_a_step_left_and_where_it_is_from(plan: Plan) -> None:
     step = StepRun(id="fetch", index=0, artifacts=(left,), source="r0", spilled=70_000)
     made = run_messages.step(step, plan)
     assert made.artifacts[0] == run_pb2.Artifact(
-        name="report", path="fetch/report/r.html", type="html", files=1, bytes=7
+        name="report",
+        path="fetch/report/r.html",
+        type="html",
+        files=1,
+        bytes=7,
+        state=run_pb2.PROCESS_STATE_COMPLETED,
     )
     assert (made.source_run, made.result_bytes, made.result_json) == ("r0", 70_000, "")
 

@@ -29,7 +29,7 @@ def test_list(cli: Cli, record: RunRecord) -> None:
     assert result.code == 0
     header, first, *_ = result.out.splitlines()
     assert header.split() == ["STEP", "NAME", "TYPE", "FILES", "SIZE", "STATE", "PATH"]
-    assert first.split() == ["fetch", "raw", "data", "2", "1.5", "KiB", "fetch/raw"]
+    assert first.split() == ["fetch", "raw", "data", "2", "1.5", "KiB", "-", "fetch/raw"]
     names = cli("runs", "artifacts", "nightly", "--step", "build", "-o", "name")
     assert names.out == "build[0]/log\nbuild[1]/log\n"
     limited = cli("runs", "artifacts", "nightly", "--limit", "2", "-o", "json")
