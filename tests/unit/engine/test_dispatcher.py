@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Coroutine
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -225,6 +225,19 @@ async def test_what_waited_is_not_launched_when_the_database_is_another_daemons(
     await house.launch(Actor("02", 0), "b")
     house.database_error = error
     house.launches.over("a")
+    await wait_for(lambda: not house.tasks, "the launch goes on")
+    assert house.launcher.launched == launched
+
+
+@pytest.mark.parametrize(("age", "launched"), [(0.5, ["a"]), (30, [])], ids=["fresh", "stopped after the commit"])
+async def test_an_attempt_saved_long_ago_is_not_launched_when_the_database_is_another_daemons(
+    age: float, launched: list[str]
+) -> None:
+    """The daemon may be stopped between the commit and the launch, and meet a free slot when it is resumed."""
+    house = House(limit=1)
+    house.database_error = StoreTakenOverError("another toband took it over")
+    made = replace(attempt("a"), created_at=NOW - timedelta(seconds=age))
+    await house.launches.launch(cast(Any, Actor("01", 0)), made)
     await wait_for(lambda: not house.tasks, "the launch goes on")
     assert house.launcher.launched == launched
 

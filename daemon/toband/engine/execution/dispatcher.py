@@ -11,6 +11,7 @@ import errno
 import json
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -43,6 +44,8 @@ from toband.ports import (
 CONDITION = "launch"
 VALUES_IN_DATABASE = 64 * 1024
 """Bytes of a step's result and outputs, as JSON, beyond which they are stored in a file."""
+FRESH = timedelta(seconds=1)
+"""An attempt saved longer ago starts only after a look at the owner: this daemon may have been stopped and replaced."""
 # The system lacks a resource, or its disk fails: both are transient, and not the step's fault.
 PASSING = frozenset(
     (
@@ -244,7 +247,7 @@ class Dispatcher:
         await self.prepare(actor)
         step = plan.step(attempt.owner)
         rendered = await self._rooms.rendered(plan, run, attempt, cheap_only=cheap_only)
-        if not cheap_only and not await self._owns():
+        if (not cheap_only or self._clock.now() - attempt.created_at > FRESH) and not await self._owns():
             raise StoppedError
         if _has_inputs(actor, attempt):
             await self._lay_out(actor, attempt, rendered)
