@@ -202,7 +202,7 @@ class _SkipReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SkipReason
     """The run was cancelled."""
     SKIP_REASON_TIMED_OUT: _SkipReason.ValueType  # 7
     """The run's timeout passed."""
-    SKIP_REASON_REQUESTED: _SkipReason.ValueType  # 160
+    SKIP_REASON_REQUESTED: _SkipReason.ValueType  # 8
     """RetryRun named it in `skip`: it counts as succeeded. See `skipped_by` and `skip_note`."""
 
 class SkipReason(_SkipReason, metaclass=_SkipReasonEnumTypeWrapper):
@@ -224,7 +224,7 @@ SKIP_REASON_CANCELLED: SkipReason.ValueType  # 6
 """The run was cancelled."""
 SKIP_REASON_TIMED_OUT: SkipReason.ValueType  # 7
 """The run's timeout passed."""
-SKIP_REASON_REQUESTED: SkipReason.ValueType  # 160
+SKIP_REASON_REQUESTED: SkipReason.ValueType  # 8
 """RetryRun named it in `skip`: it counts as succeeded. See `skipped_by` and `skip_note`."""
 Global___SkipReason: _TypeAlias = SkipReason  # noqa: Y015
 
