@@ -99,15 +99,17 @@ def test_what_fails_is_an_event(daemon: Daemon) -> None:
 
 
 def test_a_changed_definition_is_an_event(daemon: Daemon) -> None:
-    daemon.apply(listening("watcher", "{event: DATA_CHANGED, condition: event.payload.entity == 'workflow'}"))
+    daemon.apply(listening("watcher", "{event: DEFINITION_CHANGED, condition: event.payload.entity == 'workflow'}"))
+    daemon.apply(listening("records", "DATA_CHANGED"))
     daemon.apply(listening("fresh", "NOTHING"))
     request = workflow_pb2.SetWorkflowEnabledRequest(name="fresh", enabled=False)
     daemon.workflows.SetWorkflowEnabled(request, timeout=20)
     daemon.workflows.DeleteWorkflow(workflow_pb2.DeleteWorkflowRequest(name="fresh"), timeout=20)
-    wait_until(lambda: len(runs_of(daemon, "watcher")) == 3, "nobody was told")
-    told = [json.loads(e.payload_json) for e in reversed(events_of(daemon, "DATA_CHANGED"))][-3:]
+    wait_until(lambda: len(runs_of(daemon, "watcher")) == 4, "nobody was told")
+    told = [json.loads(e.payload_json) for e in reversed(events_of(daemon, "DEFINITION_CHANGED"))][-3:]
     assert [each["action"] for each in told] == ["created", "disabled", "deleted"]
     assert {each["data"]["name"] for each in told} == {"fresh"}
+    assert not events_of(daemon, "DATA_CHANGED")
 
 
 def test_runs_of_events_wait_for_a_place_and_the_most_urgent_goes_first(daemon: Daemon, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ steps: {only: {run: 'true'}}
 ---
 name: switch
 description: x
-on: {event: DATA_CHANGED, condition: event.payload.data.name == 'switched'}
+on: {event: DEFINITION_CHANGED, condition: event.payload.data.name == 'switched'}
 env:
   PYTHON: PATH_OF_PYTHON
   VERB: '{{ event.payload.action == "disabled" ? "enable" : "disable" }}'
@@ -160,7 +160,7 @@ def test_a_chain_is_cut_where_runs_start_runs(toban: Toban) -> None:
 def test_a_chain_is_cut_where_runs_change_definitions(toban: Toban) -> None:
     switched = {"name": "switched", "description": "x", "steps": {"only": {"run": "true"}}}
     toban("apply", "-", stdin=json.dumps(switched))
-    cut_at_last(toban, "DATA_CHANGED", "switched")
+    cut_at_last(toban, "DEFINITION_CHANGED", "switched")
 
 
 def cut_at_last(toban: Toban, event_type: str, about: str) -> None:

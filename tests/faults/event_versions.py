@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from faults.emitters import Applied, Told
 from faults.event_outcome import Outcome, payload_of
-from faults.listeners import DATA_CHANGED, Listening
+from faults.listeners import DEFINITION_CHANGED, Listening
 
 
 def check_versions(workflows: Mapping[str, Listening], told: Told, outcome: Outcome) -> Iterator[str]:
@@ -28,7 +28,7 @@ def check_versions(workflows: Mapping[str, Listening], told: Told, outcome: Outc
                 yield f"version {number} of {name} was acknowledged as {each.version}"
     found = Counter(
         (payload["data"]["name"], payload["data"]["version"])
-        for payload in map(payload_of, outcome.of(DATA_CHANGED))
+        for payload in map(payload_of, outcome.of(DEFINITION_CHANGED))
         if payload["action"] == "updated"
     )
     yield from (f"a new version is not told: {each}" for each in expected - found)

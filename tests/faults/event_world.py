@@ -16,7 +16,7 @@ from faults.listeners import (
     BOUND,
     CHAIN,
     DAEMON_STARTED,
-    DATA_CHANGED,
+    DEFINITION_CHANGED,
     FILE_CHANGED,
     LOOP,
     NOTE,
@@ -96,7 +96,7 @@ class World:
         asked = self._tick()
         self.outcome.versions[workflow].append(_digest(workflow, edition))
         data = {"name": workflow, "version": edition, "owner": "api"}
-        self._emit(DATA_CHANGED, {"entity": "workflow", "action": "updated", "data": data})
+        self._emit(DEFINITION_CHANGED, {"entity": "workflow", "action": "updated", "data": data})
         self.told.applied.append(
             Applied(
                 workflow=workflow,

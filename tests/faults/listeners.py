@@ -17,7 +17,7 @@ ORDER, NOTE, CHAIN, LOOP = "ORDER", "NOTE", "CHAIN", "LOOP"
 CLIENT_TYPES = (ORDER, NOTE, CHAIN, LOOP)
 RUN_SUCCEEDED, RUN_FAILED, STEP_FAILED = "RUN_SUCCEEDED", "RUN_FAILED", "STEP_FAILED"
 SCHEDULE_TRIGGERED, DAEMON_STARTED = "SCHEDULE_TRIGGERED", "DAEMON_STARTED"
-DATA_CHANGED, FILE_CHANGED = "DATA_CHANGED", "FILE_CHANGED"
+DEFINITION_CHANGED, FILE_CHANGED = "DEFINITION_CHANGED", "FILE_CHANGED"
 WATCHING = "watching"
 """The workflow that watches a directory."""
 BOUND = "bound"
@@ -209,7 +209,7 @@ def listeners(watched: Path) -> dict[str, Listening]:
             name="noticed",
             on=(
                 Listens(
-                    types=(DATA_CHANGED,),
+                    types=(DEFINITION_CHANGED,),
                     condition="event.payload.action == 'updated'",
                     test=lambda payload: payload["action"] == "updated",
                 ),

@@ -12,7 +12,7 @@ from faults.event_checker import DEPTH_MOST
 from faults.event_world import INBOX, MS, T0, World
 from faults.listeners import (
     CHAIN,
-    DATA_CHANGED,
+    DEFINITION_CHANGED,
     FILE_CHANGED,
     LOOP,
     NOTE,
@@ -198,12 +198,12 @@ def acknowledge_another_version(world: World) -> None:
 
 
 def tell_no_version(world: World) -> None:
-    event = world.event(DATA_CHANGED)
+    event = world.event(DEFINITION_CHANGED)
     event.payload_json = event.payload_json.replace("updated", "created")
 
 
 def tell_a_version_twice(world: World) -> None:
-    world.outcome.events.append(world.event(DATA_CHANGED))
+    world.outcome.events.append(world.event(DEFINITION_CHANGED))
 
 
 def start_an_old_version(world: World) -> None:

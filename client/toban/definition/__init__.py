@@ -22,7 +22,7 @@ from toban.definition.expressions.event_conditions import EventView, judge_condi
 from toban.definition.model.event_triggers import (
     BUILT_IN,
     DAEMON_STARTED,
-    DATA_CHANGED,
+    DEFINITION_CHANGED,
     FILE_CHANGED,
     RUN_FAILED,
     RUN_SUCCEEDED,
@@ -66,7 +66,7 @@ from toban.limits import MAX_ITEMS
 __all__ = [
     "BUILT_IN",
     "DAEMON_STARTED",
-    "DATA_CHANGED",
+    "DEFINITION_CHANGED",
     "FILE_CHANGED",
     "MAX_ITEMS",
     "NO_EVENT",

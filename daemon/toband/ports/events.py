@@ -13,12 +13,12 @@ from toband.ports.records import EventResolution, Request, Resolved
 class EventStore(Protocol):
     """Emitted events.
 
-    Storing, changing, removing, enabling or disabling a definition adds a DATA_CHANGED event in the same transaction
-    if a workflow listens to that type: `{"entity": "workflow" | "job", "action": "created" | "updated" | "deleted" |
-    "enabled" | "disabled", "data": {"name", "version", "owner"}}`, with the daemon as its source. If a step caused the
-    change, the event names that run and step, and is one deeper than the run. Listeners are read before the change, so
-    the first workflow that listens gets no event about itself. Workflows that get a new version because of a job they
-    use have events too.
+    Storing, changing, removing, enabling or disabling a definition adds a DEFINITION_CHANGED event in the same
+    transaction if a workflow listens to that type: `{"entity": "workflow" | "job", "action": "created" | "updated" |
+    "deleted" | "enabled" | "disabled", "data": {"name", "version", "owner"}}`, with the daemon as its source. If a step
+    caused the change, the event names that run and step, and is one deeper than the run. Listeners are read before the
+    change, so the first workflow that listens gets no event about itself. Workflows that get a new version because of a
+    job they use have events too.
     """
 
     async def add_events(

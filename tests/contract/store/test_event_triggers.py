@@ -10,7 +10,7 @@ import pytest
 from contract.builders import NOW, later, request, stored_run, text, with_workflow
 from contract.event_builders import on
 from contract.scheduled import entry
-from toban.definition import DATA_CHANGED, DefinitionKind, EventTrigger
+from toban.definition import DEFINITION_CHANGED, DefinitionKind, EventTrigger
 from toband.domain.emitted_events import Cause, EventSource, EventState, Listener
 from toband.ports import (
     ActiveRunError,
@@ -113,7 +113,7 @@ async def test_a_repeated_request_stores_none_anew(store: Store) -> None:
 
 async def listening(store: Store) -> None:
     """Somebody is told of changes, and has been told of nothing so far."""
-    await store.create_workflow(text("ear", triggers=(on(DATA_CHANGED),)), at=NOW)
+    await store.create_workflow(text("ear", triggers=(on(DEFINITION_CHANGED),)), at=NOW)
 
 
 async def told(store: Store) -> list[tuple[str, str, str, int, str]]:
@@ -121,7 +121,7 @@ async def told(store: Store) -> list[tuple[str, str, str, int, str]]:
     found = []
     for event in await store.events_after(0, up_to=1000):
         assert (event.type, event.source, event.state) == (
-            DATA_CHANGED,
+            DEFINITION_CHANGED,
             EventSource.DAEMON,
             EventState.PENDING,
         )
@@ -137,7 +137,7 @@ async def test_nobody_is_told_of_itself(store: Store) -> None:
     await with_workflow(store, "early")
     await listening(store)
     assert await store.last_event() == 0
-    await store.create_workflow(text("late", triggers=(on(DATA_CHANGED),)), at=later(5))
+    await store.create_workflow(text("late", triggers=(on(DEFINITION_CHANGED),)), at=later(5))
     assert await told(store) == [("workflow", "created", "late", 1, "api")]
     (event,) = await store.list_events()
     assert (event.at, event.caller, event.depth) == (later(5), "", 0)

@@ -251,7 +251,7 @@ def test_what_a_step_starts_and_changes_stays_in_its_chain(daemon: Daemon) -> No
     )
     apply(daemon, "chain-end")
     apply(daemon, "chain-off", on="EV_CHAIN_OFF")
-    apply(daemon, "chain-hears", on={"event": "DATA_CHANGED", "condition": "event.depth > 99"})
+    apply(daemon, "chain-hears", on={"event": "DEFINITION_CHANGED", "condition": "event.depth > 99"})
     (begun,) = emit(daemon, "EV_CHAIN").event.runs
     daemon.wait_run(begun.run_id)
     listed = pb.ListEventsRequest(types=["EV_LINK"])
@@ -263,7 +263,7 @@ def test_what_a_step_starts_and_changes_stays_in_its_chain(daemon: Daemon) -> No
     assert [run.depth for run in runs] == [1, 1]
     (changed,) = (
         event
-        for event in daemon.events.ListEvents(pb.ListEventsRequest(types=["DATA_CHANGED"]), timeout=20).events
+        for event in daemon.events.ListEvents(pb.ListEventsRequest(types=["DEFINITION_CHANGED"]), timeout=20).events
         if event.source_run
     )
     assert (changed.source, changed.depth) == (pb.EVENT_SOURCE_DAEMON, 2)

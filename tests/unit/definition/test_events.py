@@ -240,7 +240,8 @@ def test_a_mistake_in_the_parameters_is_told_once(error: Error) -> None:
         ("RUN_FAILD", "RUN_FAILED"),
         ("run_failed", "RUN_FAILED"),
         ("FILES_CHANGED", "FILE_CHANGED"),
-        ("DATA_CHANGE", "DATA_CHANGED"),
+        ("DEFINITIONS_CHANGED", "DEFINITION_CHANGED"),
+        ("DATA_CHANGED", ""),
         ("TEST_FAILED", ""),
         ("USER_ACTION", ""),
         ("SYSTEM_EVENT", ""),
@@ -256,6 +257,26 @@ def test_a_name_that_is_nearly_built_in_is_pointed_out(name: str, meant: str) ->
     expected = [f'"{name}" is not an event of the daemon: did you mean "{meant}"?'] if meant else []
     assert [warning.message for warning in parsed.warnings] == expected
     assert [(warning.path, warning.column) for warning in parsed.warnings] == [("on.event[1]", 17) for _ in expected]
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_about_definitions"),
+    [
+        ("event.payload.entity == 'workflow'", True),
+        ("event.payload.action == 'created' && event.payload.entity == 'job'", True),
+        ("'workflow' == event.payload.entity", True),
+        ("event.source == 'daemon'", True),
+        ("event.payload.entity == 'issue'", False),
+        ("event.payload.kind == 'workflow'", False),
+    ],
+)
+def test_a_condition_about_definitions_needs_their_event(condition: str, is_about_definitions: bool) -> None:
+    parsed = parse(f'{HEAD}on: {{event: [A, DATA_CHANGED], condition: "{condition}"}}{STEPS}')
+    assert parsed.ok
+    message = 'the daemon reports changes of definitions as DEFINITION_CHANGED: write "DEFINITION_CHANGED"'
+    expected = [("on.event[1]", message)] if is_about_definitions else []
+    assert [(warning.path, warning.message) for warning in parsed.warnings] == expected
+    assert not parse(f'{HEAD}on: {{event: DEFINITION_CHANGED, condition: "{condition}"}}{STEPS}').warnings
 
 
 def test_no_path_has_a_nul_character(errors: Errors) -> None:

@@ -23,9 +23,10 @@ _TIMEOUT: Final = 1.0
 _MOST: Final = 500
 
 # Also in toban.definition.model.event_triggers, which takes too long to load for a completion.
-_BUILT_IN: Final = (
+_KNOWN_TYPES: Final = (
     "DAEMON_STARTED",
     "DATA_CHANGED",
+    "DEFINITION_CHANGED",
     "FILE_CHANGED",
     "RUN_FAILED",
     "RUN_SUCCEEDED",
@@ -61,7 +62,7 @@ def dead_letter_ids(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def type_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Event types: recent ones and built-in ones."""
-    return _matching(incomplete, sorted({*_BUILT_IN, *_ask(ctx, _types)}))
+    return _matching(incomplete, sorted({*_KNOWN_TYPES, *_ask(ctx, _types)}))
 
 
 def event_ids(ctx: typer.Context, incomplete: str) -> list[str]:

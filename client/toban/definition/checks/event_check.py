@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
 from toban.definition.checks.template_check import TemplateCheck
 from toban.definition.expressions.template_names import TemplateNames, ValueKind, event_field
 from toban.definition.expressions.templates import Ref
-from toban.definition.model.event_triggers import BUILT_IN, EventTrigger, check_event_type
+from toban.definition.model.event_triggers import (
+    BUILT_IN,
+    DATA_CHANGED,
+    DEFINITION_CHANGED,
+    EventTrigger,
+    check_event_type,
+)
 from toban.definition.model.workflow import Param
 from toban.definition.scalars.values import describe
 from toban.definition.schema.definition_schema import TriggerInput
@@ -26,6 +33,11 @@ from toban.definition.source.yaml_source import Node
 _A_TYPE = "the type of an event, such as DATA_CHANGED"
 # A custom name may resemble a built-in one on purpose; only a near match counts as a typo.
 _NEARLY_THE_SAME = 0.85
+# Parts of a condition that asks for changes of definitions.
+_ABOUT_DEFINITIONS = (
+    re.compile(r"""\bentity\s*==\s*(['"])(workflow|job)\1|(['"])(workflow|job)\3\s*==\s*event\.payload\.entity\b"""),
+    re.compile(r"""\bevent\.source\s*==\s*(['"])daemon\1"""),
+)
 
 
 class _OnlyEvent(TemplateNames):
@@ -155,7 +167,10 @@ class _Reader:
                 self._report.at(node, path, f'"{name}" is listed twice{under}: remove it')
                 return None
             self._seen.add((name, condition))
-        if name not in BUILT_IN:
+        if name == DATA_CHANGED and condition and any(found.search(condition) for found in _ABOUT_DEFINITIONS):
+            message = f'the daemon reports changes of definitions as {DEFINITION_CHANGED}: write "{DEFINITION_CHANGED}"'
+            self._report.at(node, path, message, warning=True)
+        elif name not in BUILT_IN:
             close = get_close_matches(name.upper(), BUILT_IN, n=1, cutoff=_NEARLY_THE_SAME)
             if close:
                 message = f'"{name}" is not an event of the daemon: did you mean "{close[0]}"?'

@@ -10,9 +10,11 @@ RUN_SUCCEEDED: Final = "RUN_SUCCEEDED"
 RUN_FAILED: Final = "RUN_FAILED"
 STEP_FAILED: Final = "STEP_FAILED"
 SCHEDULE_TRIGGERED: Final = "SCHEDULE_TRIGGERED"
-DATA_CHANGED: Final = "DATA_CHANGED"
+DEFINITION_CHANGED: Final = "DEFINITION_CHANGED"
 FILE_CHANGED: Final = "FILE_CHANGED"
 DAEMON_STARTED: Final = "DAEMON_STARTED"
+DATA_CHANGED: Final = "DATA_CHANGED"
+"""The usual type for changes of users' own data and records; the daemon never emits it."""
 
 BUILT_IN: Final = frozenset(
     {
@@ -20,7 +22,7 @@ BUILT_IN: Final = frozenset(
         RUN_FAILED,
         STEP_FAILED,
         SCHEDULE_TRIGGERED,
-        DATA_CHANGED,
+        DEFINITION_CHANGED,
         FILE_CHANGED,
         DAEMON_STARTED,
     }

@@ -37,7 +37,7 @@ EventType = Annotated[
             "type": "string",
             "pattern": r"^\S+$",
             "maxLength": LONGEST_TYPE,
-            "examples": ["DATA_CHANGED", "RUN_FAILED", "FILE_CHANGED"],
+            "examples": ["DATA_CHANGED", "RUN_FAILED", "DEFINITION_CHANGED"],
         }
     ),
 ]

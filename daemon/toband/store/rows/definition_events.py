@@ -1,4 +1,4 @@
-"""DATA_CHANGED events for changes of definitions, stored in the same transaction."""
+"""DEFINITION_CHANGED events for changes of definitions, stored in the same transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import uuid_utils
 
-from toban.definition import DATA_CHANGED
+from toban.definition import DEFINITION_CHANGED
 from toband.domain.emitted_events import Cause, Emitted, EventSource
 from toband.store.rows import event_rows
 from toband.store.sql.statements import Statements
@@ -25,7 +25,7 @@ class Action(StrEnum):
     DISABLED = "disabled"
 
 
-class DataChanges:
+class DefinitionChanges:
     """Collects the changes of one operation; `store` writes their events if a workflow listens to them.
 
     Create it before the first change, because it reads the listeners then: the first workflow that listens gets no
@@ -38,7 +38,7 @@ class DataChanges:
         self._session = session
         self._at = at
         self._cause = cause
-        ((listener,),) = session.fetch(sql.first_listener, {"type": DATA_CHANGED})
+        ((listener,),) = session.fetch(sql.first_listener, {"type": DEFINITION_CHANGED})
         self._listened = listener is not None
         self._events: list[event_rows.NewEvent] = []
 
@@ -48,7 +48,7 @@ class DataChanges:
             return
         event = Emitted(
             id=str(uuid_utils.uuid7()),
-            type=DATA_CHANGED,
+            type=DEFINITION_CHANGED,
             payload={
                 "entity": stored["kind"].value,
                 "action": action.value,

@@ -27,7 +27,7 @@ from toband.ports import (
     WorkflowVersion,
 )
 from toband.store.rows import event_triggers, retention, schedules
-from toband.store.rows.definition_events import Action, DataChanges
+from toband.store.rows.definition_events import Action, DefinitionChanges
 from toband.store.rows.definition_rows import (
     add_version,
     changed_columns,
@@ -84,7 +84,7 @@ class SqlDefinitions(OpenDatabase):
         taken = find(session.connection, text.name)
         if taken is not None:
             raise WorkflowExistsError(text.name, taken["kind"])
-        changes = DataChanges(self._sql, session, at, cause)
+        changes = DefinitionChanges(self._sql, session, at, cause)
         changes.add(Action.CREATED, _add(session, text, at))
         changes.store()
         return _answer(session, text.name, request, at)
@@ -111,7 +111,7 @@ class SqlDefinitions(OpenDatabase):
         if stored["kind"] is not text.kind:
             raise WorkflowExistsError(text.name, stored["kind"])
         _check_etag(stored, etag, text.name)
-        changes = DataChanges(self._sql, session, at, cause)
+        changes = DefinitionChanges(self._sql, session, at, cause)
         changed = _replace(session, stored, text, at, changes)
         if "version" in changed:
             _check_users(session.connection, text, also)
@@ -137,7 +137,7 @@ class SqlDefinitions(OpenDatabase):
         answered = recall(session.connection, request)
         if answered is not None:
             return {name: _put_from(result) for name, result in answered.items()}
-        changes = DataChanges(self._sql, session, at, cause)
+        changes = DefinitionChanges(self._sql, session, at, cause)
         results: dict[str, PutResult] = {}
         changed_jobs = []
         for text in sorted(texts, key=lambda text: text.kind is not DefinitionKind.JOB):
@@ -178,7 +178,7 @@ class SqlDefinitions(OpenDatabase):
             "revision": stored["revision"] + 1,
             "updated_at": at,
         }
-        changes = DataChanges(self._sql, session, at)
+        changes = DefinitionChanges(self._sql, session, at)
         session.connection.execute(_CHANGE, {"of_name": name} | values)
         changes.add(Action.DISABLED if stored["enabled"] else Action.UPDATED, {**stored, **values})
         changes.store()
@@ -206,7 +206,7 @@ class SqlDefinitions(OpenDatabase):
         active = session.connection.execute(_OLDEST_ACTIVE, {"of_name": name}).scalar()
         if active is not None:
             raise ActiveRunError(active)
-        changes = DataChanges(self._sql, session, at, cause)
+        changes = DefinitionChanges(self._sql, session, at, cause)
         # The database deletes labels, uses and triggers with it.
         session.connection.execute(_DELETE, {"of_name": name})
         schedules.remove_all(session, name)
@@ -224,7 +224,7 @@ class SqlDefinitions(OpenDatabase):
             return None
         if stored["enabled"] is not enabled:
             values = {"enabled": enabled, "revision": stored["revision"] + 1, "updated_at": at}
-            changes = DataChanges(self._sql, session, at, cause)
+            changes = DefinitionChanges(self._sql, session, at, cause)
             session.connection.execute(_CHANGE, {"of_name": name} | values)
             changes.add(Action.ENABLED if enabled else Action.DISABLED, stored)
             changes.store()
@@ -363,7 +363,7 @@ def _check_users(connection: Connection, job: WorkflowText, also: Sequence[Workf
 
 
 def _replace_users(
-    session: WriteSession, also: Sequence[WorkflowText], at: datetime, changes: DataChanges
+    session: WriteSession, also: Sequence[WorkflowText], at: datetime, changes: DefinitionChanges
 ) -> Sequence[WorkflowText]:
     """Those that got a new version; deleted ones are passed over. Raises ConflictError."""
     updated = []
@@ -383,7 +383,7 @@ def _replace(
     stored: Mapping[str, Any],
     text: WorkflowText,
     at: datetime,
-    changes: DataChanges,
+    changes: DefinitionChanges,
 ) -> dict[str, Any]:
     """The columns that changed. Raises ConflictError."""
     if text.expected_version not in (None, stored["version"]):
