@@ -33,6 +33,7 @@ abort wins over a later timeout
 run timeout ends a back-off
 run timeout beats every policy
 step timeout is a failure that may be retried
+a step without output is ended and may be retried
 abort cancels and skips
 abort skips what waits
 continue goes on
@@ -72,7 +73,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 CHECK = ".check"
 HANGING = ("hang", "hang_ignoring_term")
-OF_TIME = ("timeout", "run_timeout")
+OF_TIME = ("timeout", "idle_timeout", "run_timeout")
 CHILD = """
 name: child
 description: Stays until somebody cancels it
@@ -152,7 +153,7 @@ def to_its_end(daemon: Daemon, this: Played) -> run_pb2.Run:
 
 def was_too_slow(daemon: Daemon, this: Played, run: run_pb2.Run) -> bool:
     """Whether a time was over before the processes had come as far as the case has it."""
-    if not any("timeout" in each for each in (this.case, *this.case["steps"].values())):
+    if not any({"timeout", "idle_timeout"} & each.keys() for each in (this.case, *this.case["steps"].values())):
         return False
     if run_state(run) == "TIMED_OUT" != this.case["expect"]["run"]:
         return True
@@ -207,7 +208,7 @@ def step(
 
 
 def in_real_time(fields: Mapping[str, Any], second: float) -> dict[str, Any]:
-    durations = ("timeout", "kill_grace", "delay", "max_delay")
+    durations = ("timeout", "idle_timeout", "kill_grace", "delay", "max_delay")
     return {name: scaled(value, second) if name in durations else value for name, value in fields.items()}
 
 

@@ -115,16 +115,18 @@ def life(directory: Path) -> Iterator[Life]:
 
 
 def kill_before_time_is_over(life: Life) -> list[Process]:
-    """Kills the daemon while two more runs go on whose time is short; their processes.
+    """Kills the daemon while three more runs go on whose time is short; their processes.
 
     A busy machine may need more time for that. A daemon that is stopped notices nothing any more.
     """
     daemon = life.daemon
     for life.limit in (2, 10, 50):
-        names = [f"{name}-{life.limit}" for name in ("step-timeout", "run-timeout")]
+        names = [f"{name}-{life.limit}" for name in ("step-timeout", "run-timeout", "idle-timeout")]
         limit = f"timeout: {life.limit}s"
-        life.start(names[0], f"  - {{name: slow, run: echo begun; sleep 600, {limit}, kill_grace: 1s}}")
+        silent = "  - {{name: slow, run: echo begun; sleep 600, {}{}, kill_grace: 1s}}"
+        life.start(names[0], silent.format("", limit))
         life.start(names[1], "  - {name: slow, run: sleep 600}\n  - {name: never, run: 'true'}", limit)
+        life.start(names[2], silent.format("idle_", limit))
         with suppress(AssertionError):  # it may be over already
             for name in names:
                 life.started(name, "slow")
@@ -157,7 +159,7 @@ def watched(daemon: Daemon, run_id: str) -> int:
 
 def test_recovery_says_what_it_found(life: Life) -> None:
     found = life.recovered()
-    assert (found.runs, found.reattached, found.finished_meanwhile) == (6, 5, 3)
+    assert (found.runs, found.reattached, found.finished_meanwhile) == (7, 5, 4)
     assert (found.relaunched, found.lost) == (0, 0)
 
 
@@ -205,11 +207,13 @@ def test_a_step_that_ended_while_the_daemon_was_down_is_taken_as_it_ended(life: 
     assert run.finished_at == run.steps[0].finished_at
 
 
-def test_the_timeout_of_a_step_holds_while_the_daemon_is_down(life: Life) -> None:
-    run = life.ended("step-timeout")
-    assert (run_state(run), run.error_message) == ("FAILED", "step slow failed: timed out")
+@pytest.mark.parametrize("cause", ["timeout", "idle_timeout"])
+def test_the_timeouts_of_a_step_hold_while_the_daemon_is_down(life: Life, cause: str) -> None:
+    run = life.ended("step-timeout" if cause == "timeout" else "idle-timeout")
+    reason = "timed out" if cause == "timeout" else f"no output for {life.limit}s"
+    assert (run_state(run), run.error_message) == ("FAILED", f"step slow failed: {reason}")
     process = life.daemon.process_of(run.id, "slow")
-    assert (process_state(process), cause_name(process.ending)) == ("TIMED_OUT", "timeout")
+    assert (process_state(process), cause_name(process.ending)) == ("TIMED_OUT", cause)
     assert process.ending.proved_empty
     assert error_class(process) == "RETRYABLE_TRANSIENT"
     assert life.daemon.log_of(run.id)[OUT] == b"begun\n"

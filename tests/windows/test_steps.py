@@ -216,6 +216,14 @@ def test_a_timeout_ends_the_whole_tree(shared: Daemon) -> None:
     assert run_state(run) == "FAILED"
 
 
+def test_a_step_without_output_is_ended(shared: Daemon) -> None:
+    code = "import time; print('begun', flush=True); time.sleep(600)"
+    run = shared.run("silent", step("silent", code, idle_timeout="5s", kill_grace="0.2s"))
+    execution = shared.executions(run.id)["silent"]
+    assert (process_state(execution), cause_name(execution.ending)) == ("TIMED_OUT", "idle_timeout")
+    assert run.error_message == "step silent failed: no output for 5s"
+
+
 def test_a_cancelled_tree_is_gone(shared: Daemon) -> None:
     run_id = shared.begin("long", step("long", TREE, "long", "2", env={"CODE": TREE}, kill_grace="0.2s"))
     processes = tree(shared, "long")

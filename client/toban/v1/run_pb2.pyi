@@ -321,6 +321,8 @@ class _ProcessEndingCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pr
     """It exceeded a limit of `resources`: see `limit`."""
     PROCESS_ENDING_CAUSE_LOST: _ProcessEndingCause.ValueType  # 7
     """Its supervisor died without an end record."""
+    PROCESS_ENDING_CAUSE_IDLE_TIMEOUT: _ProcessEndingCause.ValueType  # 8
+    """It had no output for as long as the step's `idle_timeout`."""
 
 class ProcessEndingCause(_ProcessEndingCause, metaclass=_ProcessEndingCauseEnumTypeWrapper):
     """Why a process tree ended."""
@@ -340,6 +342,8 @@ PROCESS_ENDING_CAUSE_LIMIT: ProcessEndingCause.ValueType  # 6
 """It exceeded a limit of `resources`: see `limit`."""
 PROCESS_ENDING_CAUSE_LOST: ProcessEndingCause.ValueType  # 7
 """Its supervisor died without an end record."""
+PROCESS_ENDING_CAUSE_IDLE_TIMEOUT: ProcessEndingCause.ValueType  # 8
+"""It had no output for as long as the step's `idle_timeout`."""
 Global___ProcessEndingCause: _TypeAlias = ProcessEndingCause  # noqa: Y015
 
 class _Trigger:

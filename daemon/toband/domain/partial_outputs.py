@@ -36,7 +36,7 @@ def end_partial(draft: RunMutation, step: StepRun, *, not_kept: str = "") -> Non
     attempt = step.attempt
     assert attempt is not None
     event = _end_of(attempt, step)
-    error = attempt.error or run_texts.attempt_ended(event)
+    error = attempt.error or run_texts.attempt_ended(event, draft.plan.definition(attempt.step))
     if not_kept:
         error = run_texts.outputs_not_kept(error, not_kept)
     draft.set(step.id, phase=Phase.RUN)

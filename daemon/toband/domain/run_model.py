@@ -174,6 +174,8 @@ class TreeCause(StrEnum):
 
     EXITED = "exited"
     TIMEOUT = "timeout"
+    IDLE_TIMEOUT = "idle_timeout"
+    """It had no output for so long."""
     LOOP_TIMEOUT = "loop_timeout"
     """The step's timeout over all of its iterations."""
     RUN_TIMEOUT = "run_timeout"

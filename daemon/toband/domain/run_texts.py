@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import assert_never
 
+from toban.definition import Step, format_duration
 from toband.domain.run_events import AttemptEnded, ChildEnded
 from toband.domain.run_model import EndingCause, RunState, StepRun, TreeCause
 
@@ -83,13 +84,20 @@ def child_ended(event: ChildEnded) -> str:
             return f"its run failed: {event.error}"
 
 
-def attempt_ended(event: AttemptEnded) -> str:
-    """Why an attempt did not succeed."""
+def no_output(idle_timeout: float | None) -> str:
+    # A forged record may claim it of a step that has none.
+    return TIMED_OUT if idle_timeout is None else f"no output for {format_duration(idle_timeout)}"
+
+
+def attempt_ended(event: AttemptEnded, definition: Step) -> str:
+    """Why an attempt of that step, or of that completion check, did not succeed."""
     if event.error:
         return event.error
     match event.ending.cause:
         case TreeCause.TIMEOUT | TreeCause.LOOP_TIMEOUT:
             return TIMED_OUT
+        case TreeCause.IDLE_TIMEOUT:
+            return no_output(definition.idle_timeout)
         case TreeCause.RUN_TIMEOUT:
             return RUN_TIMED_OUT
         case TreeCause.CANCEL:

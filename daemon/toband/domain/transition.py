@@ -80,7 +80,7 @@ from toband.domain.step_launch import launch, settle
 
 __all__ = ["Ids", "effects_of", "transition"]
 
-_TIMEOUTS = (TreeCause.TIMEOUT, TreeCause.LOOP_TIMEOUT, TreeCause.RUN_TIMEOUT)
+_TIMEOUTS = (TreeCause.TIMEOUT, TreeCause.IDLE_TIMEOUT, TreeCause.LOOP_TIMEOUT, TreeCause.RUN_TIMEOUT)
 
 
 def transition(plan: Plan, run: Run, event: Event, *, at: datetime, ids: Ids) -> tuple[Run, Sequence[Effect]]:
@@ -270,7 +270,7 @@ def _attempt_ended(draft: RunMutation, event: AttemptEnded) -> None:
     # The shim may report first that the run's timeout has passed.
     stopped = cause is TreeCause.RUN_TIMEOUT or (cause is TreeCause.CANCEL and run_ending is not None)
     error_class = None if succeeded or stopped else classify(definition, event)
-    error = "" if succeeded else run_texts.attempt_ended(event)
+    error = "" if succeeded else run_texts.attempt_ended(event, definition)
     if cause is TreeCause.CANCEL and run_ending is None:
         error = run_texts.ENDED_FROM_OUTSIDE
     if cause in _TIMEOUTS:

@@ -22,6 +22,8 @@ class Launch:
     timeout: float | None
     timeout_cause: TreeCause
     kill_grace: float
+    idle_timeout: float | None = None
+    """Seconds without output after which it is ended."""
     user: str = ""
     resources: Resources | None = None
     stdin: str | None = None

@@ -9,6 +9,8 @@ import pytest
 from helpers.processes import alive, children_of, gone, seen, state_of
 from helpers.steps import DAEMONISING, HOPPING, STORMING, background, lurker_argv, python, shell
 from helpers.supervision import Supervision
+from helpers.wait import DEADLINE
+from toband.domain.run_events import AttemptEnded
 from toband.domain.run_model import Attempt, TreeCause
 
 
@@ -163,3 +165,54 @@ async def test_an_end_at_the_very_moment_of_the_timeout_is_one_thing_or_the_othe
         by_itself = ended.exit_code == 0
         expected = TreeCause.EXITED if by_itself else TreeCause.TIMEOUT
         assert (ended.ending.cause, ended.exit_code) == (expected, 0 if by_itself else None)
+
+
+PRINTING = """
+import sys, time
+for number in range(int(sys.argv[1])):
+    time.sleep(float(sys.argv[2]))
+    print("tick", file=(sys.stdout, sys.stderr)[number % 2], flush=True)
+time.sleep(600)
+"""
+
+
+async def test_a_step_without_output_is_ended(supervision: Supervision) -> None:
+    """Output of either stream postpones it, and so does that of a process that the step started."""
+
+    async def silenced(idle: float) -> AttemptEnded:
+        argv = python(PRINTING, "6", str(idle / 3))
+        return await supervision.run(["/bin/sh", "-c", '"$@" & wait', "sh", *argv], idle_timeout=idle)
+
+    idle = 0.6
+    ended = await silenced(idle)
+    while (ended.stdout_bytes, ended.stderr_bytes) != (15, 15) and idle < DEADLINE:
+        # A machine may be too slow to let the step print in time.
+        idle *= 4
+        ended = await silenced(idle)
+
+    assert (ended.stdout_bytes, ended.stderr_bytes) == (15, 15)
+    assert (ended.ending.cause, ended.ending.proved_empty) == (TreeCause.IDLE_TIMEOUT, True)
+    assert ended.ending.signals[0] == "TERM"
+    assert (ended.finished_at - ended.started_at).total_seconds() >= 3 * idle - 0.1
+    assert supervision.strays() == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "cause"),
+    [
+        ({"timeout": 0.2, "idle_timeout": 600.0}, TreeCause.TIMEOUT),
+        ({"timeout": 600.0, "idle_timeout": 0.2}, TreeCause.IDLE_TIMEOUT),
+    ],
+)
+async def test_the_shorter_of_both_timeouts_counts(
+    supervision: Supervision, limits: dict[str, float], cause: TreeCause
+) -> None:
+    ended = await supervision.run(["sleep", "600"], **limits)
+
+    assert ended.ending.cause is cause
+
+
+async def test_an_end_before_the_idle_timeout_is_the_steps_own(supervision: Supervision) -> None:
+    ended = await supervision.run(shell("exec >&- 2>&-; exit 6"), idle_timeout=600.0)
+
+    assert (ended.exit_code, ended.ending.cause) == (6, TreeCause.EXITED)

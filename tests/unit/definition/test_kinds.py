@@ -78,6 +78,7 @@ PROCESS_FIELDS = {
     "stdin": "x",
     "python": "python3",
     "workspace": "w",
+    "idle_timeout": "1s",
     "kill_grace": "1s",
     "success_codes": "[0]",
     "error_classes": "{3: FATAL}",

@@ -70,6 +70,7 @@ steps:
     kwargs: {k: [true]}
     depends_on: [one]
     timeout: 5s
+    idle_timeout: 4s
     kill_grace: 0.5
     success_codes: [3, 0]
     on_failure: continue
@@ -85,7 +86,7 @@ steps:
     max_retries: 2
     retry: {delay: 2s, backoff: 3, max_delay: 1m, jitter: 0, on: [RETRYABLE_TRANSIENT, 3]}
     error_classes: {3: FATAL}
-    completion_check: {run: test -e done, timeout: 1s, error_classes: {9: NON_RETRYABLE}}
+    completion_check: {run: test -e done, timeout: 1s, idle_timeout: 2s, error_classes: {9: NON_RETRYABLE}}
     max_iterations: 4
     on_iterations_exhausted: continue
     stop_when_unchanged: done

@@ -75,6 +75,7 @@ steps:
     env: {Y: own}
     workspace: work
     timeout: 250ms
+    idle_timeout: 5m
     kill_grace: 0
     success_codes: [0, 3]
     on_failure: abort
@@ -106,6 +107,7 @@ steps:
     assert fetch.args == (1, "two", {"three": 3})
     assert fetch.env == {"X": "1", "Y": "own"}
     assert (fetch.workspace, fetch.timeout, fetch.kill_grace) == ("work", 0.25, 0)
+    assert fetch.idle_timeout == 300
     assert fetch.success_codes == {0, 3}
     assert fetch.on_failure is FailurePolicy.ABORT
     assert (fetch.on_lost, fetch.user) == (OnLost.RERUN, "1000")
@@ -372,6 +374,7 @@ def test_wrong_workflow_fields(top: str, path: str, column: int, message: str, e
         ),
         ("{run: x, timeout: 1x}", ".timeout", 24, 'expected a duration, found "1x"'),
         ("{run: x, timeout: '{{ 1 }}'}", ".timeout", 24, "expected a duration"),
+        ("{run: x, idle_timeout: 0}", ".idle_timeout", 29, "must be greater than zero"),
         ("{run: x, kill_grace: [1]}", ".kill_grace", 27, "expected a duration, found list"),
         ("{run: x, success_codes: 0}", ".success_codes", 30, "expected a list, found the number 0"),
         ("{run: x, success_codes: []}", ".success_codes", 30, "expected at least one entry"),

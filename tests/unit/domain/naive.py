@@ -346,6 +346,9 @@ class Interpreter(World):
         while True:
             if limit is not None and (check or not looped):
                 own = self.now + duration(limit)
+            if not check and "idle_timeout" in spec:
+                # Those that hang or are slow are silent from their beginning.
+                own = min(own, self.now + duration(spec["idle_timeout"]))
             process = self.launch(name, spec, min(own, loop.end))
             yield Wait(process.over, process.ends)
             if process.outcome != "void":

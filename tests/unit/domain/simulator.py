@@ -314,6 +314,8 @@ class Simulator:
         own = self.plan.definition(attempt.step).timeout
         if own is not None and (attempt.check or step.completion_check is None):
             self.at(self.now + own, partial(signal, TreeCause.TIMEOUT))
+        if (idle := self.plan.definition(attempt.step).idle_timeout) is not None:
+            self.at(self.now + idle, partial(signal, TreeCause.IDLE_TIMEOUT))
         if run.timeout is not None:
             self.at(max(self.now, run.timeout), partial(signal, TreeCause.RUN_TIMEOUT))
 

@@ -47,6 +47,7 @@ def ended(exit_code: int | None = 1, cause: TreeCause = TreeCause.EXITED, **outp
         (ended(None, cause=TreeCause.TIMEOUT, error_class="FATAL"), "RETRYABLE_TRANSIENT"),
         (ended(78, cause=TreeCause.TIMEOUT), "RETRYABLE_TRANSIENT"),
         (ended(None, cause=TreeCause.LOOP_TIMEOUT), "RETRYABLE_TRANSIENT"),
+        (ended(0, cause=TreeCause.IDLE_TIMEOUT, error_class="FATAL"), "RETRYABLE_TRANSIENT"),
         (ended(None, cause=TreeCause.LIMIT), "RETRYABLE_TRANSIENT"),
         (replace(ended(None), signal=9), "RETRYABLE_TRANSIENT"),
         (replace(ended(None), not_started=True), "NON_RETRYABLE"),

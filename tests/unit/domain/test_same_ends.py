@@ -43,7 +43,7 @@ CHILDREN: list[int | str] = [
     *[0] * 3,
     *["slow", "slow", "hang", "child_failed", "child_cancelled", "child_timed_out"],
 ]
-NOT_OF_THESE = ("outputs", "success_codes", "error_classes")
+NOT_OF_THESE = ("outputs", "success_codes", "error_classes", "idle_timeout")
 """What neither an approval nor a child run has."""
 PLAIN: dict[str, Any] = {}
 SHAPES = [
@@ -54,6 +54,7 @@ SHAPES = [
     *[{"success_codes": codes} for codes in ([0, 3], [3])],
     *[{"error_classes": {3: kind, 78: "RETRYABLE_TRANSIENT"}} for kind in CLASSES],
     *[{"outputs": [{"name": "o", "path": "o"}]}] * 4,
+    *[{"idle_timeout": idle} for idle in (2.7, 5.3)],
 ]
 LOOP = {"completion_check": {}, "max_iterations": 3, "on_iterations_exhausted": "continue"}
 KINDS = [

@@ -148,7 +148,13 @@ def test_the_nearer_deadline_goes_with_the_process(
 ) -> None:
     plan = plan_of(f"{fields}\nsteps: [{{name: a, run: 'true', {step}}}]\n")
     launch = build(plan, run_of(plan), "a", after=after)
-    assert (launch.timeout, launch.timeout_cause) == expected
+    assert (launch.timeout, launch.timeout_cause, launch.idle_timeout) == (*expected, None)
+
+
+def test_the_idle_timeout_goes_with_the_process() -> None:
+    plan = plan_of("steps: [{name: a, run: 'true', timeout: 30s, idle_timeout: 1m}]\n")
+    launch = build(plan, run_of(plan), "a")
+    assert (launch.timeout, launch.idle_timeout) == (30, 60)
 
 
 def test_the_workspace() -> None:

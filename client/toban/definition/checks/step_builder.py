@@ -78,6 +78,7 @@ def _action(draft: StepDraft) -> dict[str, Any]:
         "kwargs": values.get("kwargs", {}),
         "env": values.get("env", {}),
         "stdin": values.get("stdin"),
+        "idle_timeout": values.get("idle_timeout"),
         "success_codes": frozenset(values.get("success_codes", (0,))),
         "error_classes": {int(code): kind for code, kind in classes.items()},
     }

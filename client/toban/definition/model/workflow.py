@@ -266,6 +266,7 @@ class Step:
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
     timeout: float | None = None
+    idle_timeout: float | None = None
     kill_grace: float = DEFAULT_KILL_GRACE
     success_codes: frozenset[int] = DEFAULT_SUCCESS_CODES
     max_retries: int = 0
@@ -314,6 +315,7 @@ class Step:
             "inputs": [entry.to_dict() for entry in self.inputs],
             "outputs": [entry.to_dict() for entry in self.outputs],
             "timeout": self.timeout,
+            "idle_timeout": self.idle_timeout,
             "kill_grace": self.kill_grace,
             "success_codes": sorted(self.success_codes),
             "max_retries": self.max_retries,
@@ -359,6 +361,7 @@ class Step:
             inputs=tuple(map(Input.from_dict, data["inputs"])),
             outputs=tuple(map(Output.from_dict, data["outputs"])),
             timeout=data["timeout"],
+            idle_timeout=data["idle_timeout"],
             kill_grace=data["kill_grace"],
             success_codes=frozenset(data["success_codes"]),
             max_retries=data["max_retries"],
@@ -396,6 +399,7 @@ _STEP_DEFAULTS: Mapping[str, Any] = {
     "inputs": [],
     "outputs": [],
     "timeout": None,
+    "idle_timeout": None,
     "kill_grace": DEFAULT_KILL_GRACE,
     "success_codes": [0],
     "max_retries": 0,

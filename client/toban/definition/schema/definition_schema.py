@@ -212,6 +212,9 @@ class ActionInput(DefinitionPart):
     env: Env = Field(default={}, description="Environment, on top of the workflow's.")
     stdin: str | None = Field(None, description="Text for its standard input.")
     timeout: Timeout | None = Field(None, description="Of one attempt; with completion_check, of the whole loop.")
+    idle_timeout: Timeout | None = Field(
+        None, description="Ends an attempt that has written nothing to stdout and stderr for so long."
+    )
     success_codes: Annotated[list[ExitCode], Field(min_length=1)] = Field(
         default=[0], description="Exit codes that count as success."
     )

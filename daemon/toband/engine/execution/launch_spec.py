@@ -130,6 +130,7 @@ class Rooms:
             workspace=self.workspace(run, rendered, base_dir),
             timeout=timeout,
             timeout_cause=cause,
+            idle_timeout=step.idle_timeout,
             kill_grace=step.kill_grace,
             user=step.user,
             resources=step.resources,

@@ -24,6 +24,7 @@ def message_of(launch: Launch, files: RunFiles) -> dict[str, Any]:
         "cwd": launch.workspace,
         "stdin": launch.stdin,
         "timeout_kind": launch.timeout_cause,
+        "idle_timeout": launch.idle_timeout,
         "grace": launch.kill_grace,
         "log_limit": launch.log_limit,
         "logs_full": files.logs_full,

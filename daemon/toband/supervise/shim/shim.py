@@ -82,6 +82,7 @@ class Shim:
         self._first_signal = 0.0
         self._took = 0.0
         self._started_at = 0
+        self._heard_at = 0.0
 
     def run(self) -> None:
         """Raises OSError only when not even the end record could be written."""
@@ -97,6 +98,8 @@ class Shim:
         if self._boot.get("timeout_kind", "timeout") == "timeout":
             began = time.monotonic()
         deadline = None if timeout is None else began + timeout
+        idle = self._boot.get("idle_timeout")
+        self._heard_at = time.monotonic()
         memory = self._limits.get("memory")
         look_at = None if memory is None else began
         kill_at: float | None = None
@@ -104,6 +107,9 @@ class Shim:
             until = kill_at if kill_at is not None else deadline
             if look_at is not None and kill_at is None:
                 until = look_at if until is None else min(until, look_at)
+            if idle is not None and kill_at is None:
+                silent = self._heard_at + idle
+                until = silent if until is None else min(until, silent)
             self._wait(until)
             self._empty = process_tree.reap(self._ended)
             if self._empty:
@@ -123,6 +129,8 @@ class Shim:
                 kill_at = self._end_main("cancel", now)
             elif deadline is not None and now >= deadline:
                 kill_at = self._end_main(self._boot.get("timeout_kind", "timeout"), now)
+            elif idle is not None and now >= self._heard_at + idle:
+                kill_at = self._end_main("idle_timeout", now)
             elif memory is not None and look_at is not None and now >= look_at:
                 look_at = now + WATCH_EVERY
                 if not self._main_exited() and self._holds_more_than(memory):
@@ -220,6 +228,8 @@ class Shim:
         if len(data) == 65536 and not self._boot.get("wide"):
             self._widen()
         self._file.append(self._streams[fd], data)
+        # After the write: the disk may have taken its time, and the step could not print meanwhile.
+        self._heard_at = time.monotonic()
         return len(data)
 
     def _widen(self) -> None:

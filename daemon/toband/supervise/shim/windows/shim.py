@@ -75,6 +75,7 @@ class Shim:
         self._empty = False
         self._took = 0.0
         self._started_at = 0
+        self._heard_at = 0.0
 
     def run(self, cancel: int) -> None:
         """Raises OSError only when not even the end record could be written."""
@@ -88,11 +89,14 @@ class Shim:
         # loop, began before.
         if self._boot.get("timeout_kind", "timeout") == "timeout":
             began = time.monotonic()
-        which = self._watch(cancel, None if timeout is None else began + timeout)
+        self._heard_at = time.monotonic()
+        deadline = None if timeout is None else began + timeout
+        which = self._watch(cancel, deadline)
         if which != 0 and not win32.lives(self._process):
             which = 0  # it exited before it was asked to
         if which is None:
-            self._cause = self._boot.get("timeout_kind", "timeout")
+            late = deadline is not None and time.monotonic() >= deadline
+            self._cause = self._boot.get("timeout_kind", "timeout") if late else "idle_timeout"
         elif which == 1:
             self._cause = "cancel"
         if which == 0:
@@ -152,12 +156,19 @@ class Shim:
         return ""
 
     def _watch(self, cancel: int, deadline: float | None) -> int | None:
-        """0: the main process has ended. 1: the attempt must end. None: its timeout has passed."""
+        """0: the main process has ended. 1: the attempt must end. None: its timeout or idle timeout has passed."""
+        idle = self._boot.get("idle_timeout")
         while True:
+            until = deadline
+            if idle is not None:
+                silent = self._heard_at + idle
+                until = silent if until is None else min(until, silent)
             # Capped: the system cannot wait longer than 49 days at a time.
-            left = None if deadline is None else min(_LONGEST_WAIT, deadline - time.monotonic())
+            left = None if until is None else min(_LONGEST_WAIT, max(0.0, until - time.monotonic()))
             which = win32.wait([self._process, cancel], left)
-            if which is not None or (deadline is not None and time.monotonic() >= deadline):
+            now = time.monotonic()
+            late = deadline is not None and now >= deadline
+            if which is not None or late or (idle is not None and now >= self._heard_at + idle):
                 return which
 
     def _copy(self, handle: int, kind: int) -> None:
@@ -171,6 +182,7 @@ class Shim:
                 return
             self._file.append(kind, data)
             self._read += len(data)
+            self._heard_at = time.monotonic()
 
     def _end_tree(self) -> None:
         """Sends CTRL_BREAK, which only programs with this console receive; after the grace the job is terminated."""
