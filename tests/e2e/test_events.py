@@ -80,6 +80,26 @@ def test_workflows_that_start_each_other_come_to_an_end(daemon: Daemon) -> None:
     assert sorted(run.depth for run in runs_of(daemon, "loop")) == list(range(DEPTH_MOST))
 
 
+def test_steps_use_the_whole_event_and_all_params(daemon: Daemon) -> None:
+    daemon.apply("""
+name: whole
+description: x
+on: {event: whole.one, condition: "'id' in event.payload && size(event) == 8"}
+params: {day: {default: friday}, ids: {type: list, default: [7, 8]}}
+env: {ALL: "{{ params }}"}
+steps:
+  - {name: call, job_type: python, target: "builtins:dict", kwargs: {event: "{{ event }}", params: "{{ params }}"}}
+  - {name: pipe, run: 'cat; echo " $ALL"', stdin: "{{ event.payload }}", when: "event.payload.id in params['ids']"}
+""")
+    event = wait_ended(daemon, daemon.emit("whole.one", {"id": 7, "日": [None, 1.5]}))
+    run = daemon.get_run(event.runs[0].run_id)
+    found = json.loads(run.steps[0].result_json)
+    assert found["params"] == {"day": "friday", "ids": [7, 8]}
+    assert (found["event"]["type"], found["event"]["id"]) == ("whole.one", event.id)
+    assert found["event"]["payload"] == {"id": 7, "日": [None, 1.5]}
+    assert printed(daemon, run.id) == '{"id":7,"日":[null,1.5]} {"day":"friday","ids":[7,8]}\n'
+
+
 def test_what_fails_is_an_event(daemon: Daemon) -> None:
     daemon.apply("name: fails\ndescription: x\nsteps: {bad: {run: exit 3}}\n")
     daemon.apply(listening("told", "[RUN_FAILED, STEP_FAILED]", "echo {{ event.payload.workflow }}"))

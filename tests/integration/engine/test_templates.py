@@ -68,6 +68,24 @@ steps:
     ]
 
 
+def test_the_base_directory_is_known_to_templates(daemon: Daemon, tmp_path: Path) -> None:
+    text = """
+name: %s
+description: x
+env: {BASE: "{{ run.base_dir }}"}
+steps:
+  - {name: tell, run: 'echo "$BASE" {{ run.base_dir }}/x', workspace: "{{ run.base_dir }}", when: run.base_dir != ''}
+  - {name: each, run: 'echo {{ item }}', for_each: "[run.base_dir]"}
+"""
+    for name, base_dir in (("with-base", str(tmp_path)), ("without-base", "")):
+        daemon.apply(text % name, base_dir)
+        run = daemon.run(name)
+        # Without the directory of a file it is where such a run works.
+        base = base_dir or str(daemon.state_dir / "runs" / run.id / "work")
+        assert printed(daemon, run, "tell") == f"{base} {base}/x\n"
+        assert printed(daemon, run, "each[0]") == f"{base}\n"
+
+
 HOSTILE = [
     "$(touch {marker})",
     "`touch {marker}`",

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from toban.definition import (
+    NO_EVENT,
     NO_ITEM,
+    CostlyError,
     Rendered,
     RenderError,
     Scope,
     Workflow,
     bind_params,
     check_references,
+    evaluate_when,
     references,
     render,
 )
@@ -206,6 +209,49 @@ def test_values_that_templates_cannot_take(form: str, where: str, value: Any, me
     scope = Scope(params={}, run={}, env={}, steps={"s": {where: value}})
     with pytest.raises(RenderError, match=message):
         render(found, found.steps["t"], scope)
+
+
+def test_params_event_and_run_are_also_whole_values(workflow: Read) -> None:
+    text = """
+name: a
+params: {n: {type: integer, default: 3}, f: {type: number, default: 2}, s: {default: x}}
+steps:
+  s:
+    job_type: python
+    target: m:f
+    when: "size(params) == 3 && params.s in ['x'] && 's' in params && params['s'] == 'x'"
+    kwargs: {params: "{{ params }}", event: "{{ event }}", run: "{{ run }}", one: "{{ params[params.s + ''] }}"}
+    env: {P: "{{ params }}"}
+    stdin: "{{ event.payload }} {{ event }}"
+"""
+    found = workflow(text)
+    step = found.steps["s"]
+    # As read from JSON, which may turn integers into floats and back.
+    params, run = {"n": 3.0, "f": 2, "s": "x", "x": [1]}, {"id": "r", "base_dir": "/b"}
+    scope = Scope(params=params, run=run, env={}, steps={}, event={"type": "T", "payload": {"k": [1, None]}})
+    shown = render(found, step, scope)
+    event = {**NO_EVENT, "type": "T", "payload": {"k": [1, None]}}
+    assert shown.call is not None
+    assert shown.call["kwargs"] == {"params": {**params, "n": 3, "f": 2.0}, "event": event, "run": run, "one": [1]}
+    assert isinstance(shown.call["kwargs"]["params"]["n"], int)
+    assert shown.env == {"P": '{"n":3,"f":2.0,"s":"x","x":[1]}'}
+    assert shown.stdin == f'{{"k":[1,null]}} {json.dumps(event, separators=(",", ":"))}'
+    nothing = Scope(params={"s": "x"}, run={}, env={}, steps={})
+    assert evaluate_when(found, step, nothing) is False
+    assert render(found, step, Scope(params={"s": "s"}, run={}, env={}, steps={})).call["kwargs"]["event"] == NO_EVENT  # type: ignore[index]
+
+
+def test_whole_values_have_the_bounds_of_other_values(workflow: Read) -> None:
+    head = "name: a\nparams: {s: {}, l: {type: list}}\nsteps:\n"
+    text = head + "  s: {job_type: python, target: m:f, kwargs: {a: '{{ %s }}'}}\n"
+    whole = workflow(text % "params")
+    with pytest.raises(RenderError, match="its args and kwargs have 200,0"):
+        render(whole, whole.steps["s"], Scope(params={"s": "x" * 200_000}, run={}, env={}, steps={}))
+    with pytest.raises(RenderError, match="may produce at most 8 MiB"):
+        render(whole, whole.steps["s"], Scope(params={"s": "x" * 9_000_000}, run={}, env={}, steps={}))
+    costly = workflow(text % "params.map(k, params.map(n, 1))")
+    with pytest.raises(CostlyError):
+        render(costly, costly.steps["s"], Scope(params={"l": [1] * 9_000}, run={}, env={}, steps={}), cheap_only=True)
 
 
 def test_comprehensions_are_bounded(workflow: Read) -> None:

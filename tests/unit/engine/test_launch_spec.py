@@ -119,7 +119,7 @@ def build(
     )
     left = None if run.timeout is None else max(0.0, run.timeout - after)
     attempt = attempt_of(step)
-    rendered = asyncio.run(rooms.rendered(plan, run, attempt))
+    rendered = asyncio.run(rooms.rendered(plan, run, attempt, base_dir=base_dir))
     return rooms.build(plan, run, attempt, rendered, base_dir=base_dir, left=TimeLeft(run=left))
 
 

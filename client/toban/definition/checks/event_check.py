@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
 from toban.definition.checks.template_check import TemplateCheck
-from toban.definition.expressions.template_names import TemplateNames, ValueKind, event_field
+from toban.definition.expressions.template_names import TemplateNames, ValueKind, event_kind
 from toban.definition.expressions.templates import Ref
 from toban.definition.model.event_triggers import (
     BUILT_IN,
@@ -51,7 +51,7 @@ class _OnlyEvent(TemplateNames):
     def resolve(self, ref: Ref) -> ValueKind | str:
         if ref.root != "event":
             return f"a condition may use event only, not {ref.root}"
-        return event_field(ref.names[0])
+        return event_kind(ref.names)
 
 
 def read_triggers(

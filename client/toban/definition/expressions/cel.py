@@ -36,6 +36,7 @@ _NO_OVERLOAD = re.compile(r"No matching overloads found : (\S+?)\((.*)\)")
 _LOOP = re.compile(r"\.\s*(?:map|filter|exists|exists_one|all)\s*\(")
 _COSTLY = re.compile(r"\.\s*(?:map|filter|matches)\s*\(|\bin\b")
 _PATTERN = re.compile(r"""\.\s*matches\s*\(\s*([rR]?(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))\s*\)""")
+_MEANT = {'unknown name "base_dir"': "write run.base_dir"}
 _KINDS = {
     "STRING": ValueKind.STRING,
     "INT": ValueKind.INT,
@@ -199,7 +200,8 @@ def compile_expression(
         index = _index(text, line, column)
         if message.startswith("unknown name"):
             called = text.startswith("(", index)
-            message = message.replace("name", "function", 1) if called else f"{message}: {knows}"
+            known = _MEANT.get(message, knows)
+            message = message.replace("name", "function", 1) if called else f"{message}: {known}"
         faults.append(Fault(message, expression.offset + _original(index, starts)))
     return Rejected(tuple(faults))
 

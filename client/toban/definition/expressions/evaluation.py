@@ -15,8 +15,8 @@ from toban.definition.expressions.cel import (
     variables,
 )
 from toban.definition.expressions.expression_cost import is_cheap
-from toban.definition.expressions.template_names import ValueKind, kind_of
-from toban.definition.expressions.templates import Expression, Ref, parse_bare, parse_template
+from toban.definition.expressions.template_names import ValueKind, kind_of, param_kind
+from toban.definition.expressions.templates import WHOLE, Expression, Ref, parse_bare, parse_template
 from toban.definition.model.workflow import Step, Workflow
 from toban.definition.scalars.values import checked_value, describe, to_json, to_text
 from toban.limits import MAX_ITEMS, MIB, check_items, weight
@@ -182,16 +182,24 @@ class Evaluator:
             raise CostlyError(expression.source)
 
     def _look_up(self, ref: Ref, kind: ValueKind) -> Any:
-        value = self._found(ref)
-        # A number sent as a float or as an integer keeps its declared type.
-        if kind is ValueKind.INT and isinstance(value, float) and value.is_integer():
-            return int(value)
-        if kind is ValueKind.DOUBLE and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
+        if ref.root in WHOLE and not ref.names:
+            return self._whole(ref.root)
+        value = _declared(self._found(ref), kind)
         # A step with `for_each` that did not run has no list.
         if kind is ValueKind.LIST and ref.root == "steps" and not isinstance(value, (list, tuple)):
             return []
         return value
+
+    def _whole(self, root: str) -> dict[str, Any]:
+        """All that a root has, as its fields give it."""
+        match root:
+            case "params":
+                kinds = {name: param_kind(param) for name, param in self._workflow.params.items()}
+                return {n: _declared(value, kinds.get(n, ValueKind.DYN)) for n, value in self._scope.params.items()}
+            case "event":
+                return {name: self._scope.event.get(name, empty) for name, empty in NO_EVENT.items()}
+            case _:
+                return dict(self._scope.run)
 
     def _found(self, ref: Ref) -> Any:
         scope = self._scope
@@ -219,6 +227,15 @@ class Evaluator:
         if name not in holder:
             raise ValueError(f"{ref} has no value in this run")
         return holder[name]
+
+
+def _declared(value: Any, kind: ValueKind) -> Any:
+    """A number that was sent as a float or as an integer gets its declared type."""
+    if kind is ValueKind.INT and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if kind is ValueKind.DOUBLE and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value
 
 
 def evaluate_when(workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = False) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import islice
 
-from toban.definition.expressions.templates import Ref
+from toban.definition.expressions.templates import WHOLE, Ref
 from toban.definition.model.workflow import Param, ParamType, Workflow
 
 _MOST_CANDIDATES = 500
@@ -44,6 +44,7 @@ RUN_FIELDS = {
     "scope": ValueKind.STRING,
     "retry_of": ValueKind.STRING,
     "dir": ValueKind.STRING,
+    "base_dir": ValueKind.STRING,
     "scheduled_at": ValueKind.STRING,
     "missed": ValueKind.LIST,
 }
@@ -81,6 +82,8 @@ def step_kind(name: str, *, many: bool) -> ValueKind | None:
 
 def kind_of(ref: Ref, workflow: Workflow) -> ValueKind | None:
     """The kind of a reference in a workflow that was validated before; None if it is unknown."""
+    if not ref.names and ref.root in WHOLE:
+        return ValueKind.MAP
     match ref.root:
         case "params":
             param = workflow.params.get(ref.names[0])
@@ -116,8 +119,11 @@ def _known(names: Collection[str], what: str) -> str:
     return f" (known: {', '.join(shown[:_MOST_SHOWN])}{more})"
 
 
-def event_field(name: str) -> ValueKind | str:
-    """The kind of a field of `event`, or the problem with its name."""
+def event_kind(names: Sequence[str]) -> ValueKind | str:
+    """The kind of a field of `event`, or of all of it without names; else the problem with the name."""
+    if not names:
+        return ValueKind.MAP
+    name = names[0]
     if name in EVENT_FIELDS:
         return EVENT_FIELDS[name]
     hint = suggestion(name, EVENT_FIELDS) or _known(EVENT_FIELDS, "fields")
@@ -168,11 +174,11 @@ class TemplateNames:
             return self._barred[ref.root]
         match ref.root:
             case "params":
-                return self._param(ref.names[0])
+                return self._param(ref.names)
             case "run":
-                return self._run_field(ref.names[0])
+                return self._run_field(ref.names[0]) if ref.names else ValueKind.MAP
             case "event":
-                return event_field(ref.names[0])
+                return event_kind(ref.names)
             case "env":
                 return self._env_name(ref.names[0])
             case "item":
@@ -184,9 +190,12 @@ class TemplateNames:
             case _:
                 return self._step_field(*ref.names)
 
-    def _param(self, name: str) -> ValueKind | str:
+    def _param(self, names: Sequence[str]) -> ValueKind | str:
         if self._params is None:
             return f"{self._limit}, not params"
+        if not names:
+            return ValueKind.MAP
+        name = names[0]
         if name in self._params:
             return self._params[name] or ValueKind.DYN
         hint = suggestion(name, self._params) or _known(self._params, "params")

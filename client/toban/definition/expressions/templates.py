@@ -34,6 +34,8 @@ FORMS = {
     "steps": "steps.<id>.<field>",
     "check": "check.<field>",
 }
+WHOLE = frozenset({"params", "run", "event"})
+"""Roots that are also values themselves: mappings of all their names."""
 UNSUPPORTED_ROOTS = frozenset({"secrets"})
 _MACROS = frozenset({"all", "exists", "exists_one", "map", "filter"})
 _PLAIN_STRING = re.compile(r"'[^'\\]+'|\"[^\"\\]+\"")
@@ -263,7 +265,7 @@ def _references(tokens: list[Token], begin: int, faults: list[Fault]) -> tuple[t
             faults.append(Fault(message, token.start))
         elif token.text in ROOTS:
             names, index = _chain(tokens, index)
-            needed = ROOTS[token.text]
+            needed = ROOTS[token.text] if names or token.text not in WHOLE else 0
             if len(names) < needed:
                 message = f"{token.text} is not a value: write {FORMS[token.text]}"
                 faults.append(Fault(message, token.start))

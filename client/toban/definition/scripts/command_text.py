@@ -137,7 +137,7 @@ class _Preview:
         for ref in expression.refs:
             if ref.root not in _BEFORE_THE_RUN:
                 return False
-            if ref.root == "run" and ref.names[0] not in self._scope.run:
+            if ref.root == "run" and (not ref.names or ref.names[0] not in self._scope.run):
                 return False
             # Values of the workflow's env may use other values.
             if ref.root == "env" and not all(map(self._known, parse_template(self._env(ref.names[0])).expressions)):

@@ -37,7 +37,7 @@ class ArtifactFlow:
     ) -> tuple[tuple[Artifact, ...], str]:
         """A step's outputs, and the fingerprint of the watched files. Raises ArtifactError, RenderError, OSError."""
         step = plan.step(attempt.owner)
-        rendered = await self._rooms.rendered(plan, run, attempt)
+        rendered = await self._rooms.rendered(plan, run, attempt, base_dir=base_dir)
         workspace = self._rooms.workspace(run, rendered, base_dir)
         kept: tuple[Artifact, ...] = ()
         if rendered.outputs:

@@ -246,7 +246,7 @@ class Dispatcher:
         plan, run, base_dir = actor.plan, actor.run, actor.base_dir
         await self.prepare(actor)
         step = plan.step(attempt.owner)
-        rendered = await self._rooms.rendered(plan, run, attempt, cheap_only=cheap_only)
+        rendered = await self._rooms.rendered(plan, run, attempt, base_dir=base_dir, cheap_only=cheap_only)
         if (not cheap_only or self._clock.now() - attempt.created_at > FRESH) and not await self._owns():
             raise StoppedError
         if _has_inputs(actor, attempt):

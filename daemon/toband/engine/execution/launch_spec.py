@@ -137,10 +137,12 @@ class Rooms:
             log_limit=self.log_limit,
         )
 
-    async def rendered(self, plan: Plan, run: Run, attempt: Attempt, *, cheap_only: bool = False) -> Rendered:
+    async def rendered(
+        self, plan: Plan, run: Run, attempt: Attempt, *, base_dir: str, cheap_only: bool = False
+    ) -> Rendered:
         """The step with its templates filled in. Raises RenderError, OSError, and CostlyError with `cheap_only`."""
         step = plan.definition(attempt.step)
-        scope = await self.seen.scope(plan, run, run.steps[attempt.owner], references(step))
+        scope = await self.seen.scope(plan, run, run.steps[attempt.owner], references(step), base_dir=base_dir)
         if cheap_only:
             return render(plan.workflow, step, scope, cheap_only=True)
         return await self.evaluation.render(plan.workflow, step, scope, run_id=run.id)

@@ -11,13 +11,13 @@ from toband.engine.execution.template_scope import TemplateScope
 
 
 async def settle(
-    plan: Plan, run: Run, name: str, seen: TemplateScope, evaluation: ExpressionEvaluator
+    plan: Plan, run: Run, name: str, base_dir: str, seen: TemplateScope, evaluation: ExpressionEvaluator
 ) -> StepEvaluated | EvaluationFailed:
     """May read the output of steps. Raises OSError."""
     step = plan.steps[name]
     workflow = plan.workflow
     try:
-        scope = await seen.scope(plan, run, run.steps[name], condition_references(step))
+        scope = await seen.scope(plan, run, run.steps[name], condition_references(step), base_dir=base_dir)
         if step.when and not await evaluation.when(workflow, step, scope, run_id=run.id):
             return StepEvaluated(step=name, when=False)
         items = None

@@ -27,8 +27,11 @@ class TemplateScope:
     work: Callable[[str], str]
     """The run's own directory."""
 
-    async def scope(self, plan: Plan, run: Run, step: StepRun, wanted: Mapping[str, frozenset[str]]) -> Scope:
+    async def scope(
+        self, plan: Plan, run: Run, step: StepRun, wanted: Mapping[str, frozenset[str]], *, base_dir: str
+    ) -> Scope:
         """`wanted` lists what the templates use of other steps; nothing else is read. Raises RenderError, OSError."""
+        own = self.work(run.id)
         looping = plan.step(step.id).completion_check is not None
         return Scope(
             params=dict(run.params),
@@ -39,7 +42,8 @@ class TemplateScope:
                 "trigger": run.trigger.value.lower(),
                 "scope": run.scope,
                 "retry_of": run.retry_of,
-                "dir": self.work(run.id),
+                "dir": own,
+                "base_dir": base_dir or own,
                 "scheduled_at": run.scheduled_at.isoformat() if run.scheduled_at else "",
                 "missed": [at.isoformat() for at in run.missed],
             },

@@ -52,7 +52,7 @@ class ChildRuns:
         target = actor.plan.step(attempt.owner).target
         try:
             self._check_descent(actor, target)
-            params = call_params(await self._rooms.rendered(actor.plan, actor.run, attempt))
+            params = call_params(await self._rooms.rendered(actor.plan, actor.run, attempt, base_dir=actor.base_dir))
             failpoints.hit("child.make")
             child = await self._intake.start_child(
                 target, params, run_id=attempt.id, parent=actor.run, step=attempt.owner

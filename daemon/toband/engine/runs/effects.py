@@ -188,7 +188,7 @@ class Effects:
             failpoints.hit("step.evaluate")
             try:
                 event: StepEvaluated | EvaluationFailed = await step_conditions.settle(
-                    actor.plan, actor.run, step, self._seen, self._evaluation
+                    actor.plan, actor.run, step, actor.base_dir, self._seen, self._evaluation
                 )
             except OSError as error:
                 if error.errno in PASSING:
