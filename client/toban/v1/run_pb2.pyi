@@ -613,6 +613,7 @@ class Run(_message.Message):
     DEPTH_FIELD_NUMBER: _builtins.int
     PARAMS_BYTES_FIELD_NUMBER: _builtins.int
     WAITING_STEPS_FIELD_NUMBER: _builtins.int
+    DEFINITION_SCOPE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     workflow: _builtins.str
@@ -668,6 +669,10 @@ class Run(_message.Message):
     """Number of runs that precede it in its chain of events. A run that a step started has the depth of the step's run."""
     params_bytes: _builtins.int
     """Above zero: `params` was left out of this message and has about this many bytes. GetRun returns it."""
+    definition_scope: _builtins.str
+    """Name of the scope of the definition that the steps were selected by; empty if none was. Then the `scope` `full` means
+    all steps. Empty in lists.
+    """
     @_builtins.property
     def params(self) -> _struct_pb2.Struct:
         """Parameters over 4 KiB are left out of lists, and of all messages of WatchRun except the first: see `params_bytes`."""
@@ -748,10 +753,11 @@ class Run(_message.Message):
         depth: _builtins.int = ...,
         params_bytes: _builtins.int = ...,
         waiting_steps: _abc.Iterable[_builtins.str] | None = ...,
+        definition_scope: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "steps_ended", b"steps_ended", "steps_total", b"steps_total", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "waiting_steps", b"waiting_steps", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "definition_scope", b"definition_scope", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "steps_ended", b"steps_ended", "steps_total", b"steps_total", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "waiting_steps", b"waiting_steps", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1300,7 +1306,7 @@ class StartRunRequest(_message.Message):
     """As in CreateWorkflowRequest."""
     scope: _builtins.str
     """Only the steps of this scope of the definition, if set. `scope`, `only` and `from_steps` together select the steps
-    that all of them name.
+    that all of them name. Without any of the three, the scope `full` is used if the definition has one.
     """
     from_run: _builtins.str
     """Id of the run to take results and artifacts from that the selected steps need of the others; empty means, for each
@@ -1404,11 +1410,16 @@ class PlanRunResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    DEFINITION_SCOPE_FIELD_NUMBER: _builtins.int
     workflow: _builtins.str
     version: _builtins.int
     """Version of the definition that would run."""
     left_out: _builtins.int
     """Number of steps that did not fit."""
+    scope: _builtins.str
+    """As in Run."""
+    definition_scope: _builtins.str
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedStep]:
         """In an order in which they could run one by one; as many as fit into one message."""
@@ -1420,10 +1431,12 @@ class PlanRunResponse(_message.Message):
         version: _builtins.int = ...,
         steps: _abc.Iterable[Global___PlannedStep] | None = ...,
         left_out: _builtins.int = ...,
+        scope: _builtins.str = ...,
+        definition_scope: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "steps", b"steps", "version", b"version", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition_scope", b"definition_scope", "left_out", b"left_out", "scope", b"scope", "steps", b"steps", "version", b"version", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,6 +29,7 @@ from toband.domain.run_model import (
 )
 from toband.domain.run_waits import WaitingFor, run_waits_for, step_waits_for
 from toband.engine.runs.run_factory import PlannedStep
+from toband.engine.runs.step_selection import definition_scope
 
 WAITING_STEPS = 5
 """How many ids of waiting steps the message of a run has at most."""
@@ -60,6 +61,7 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
         version=value.version,
         number=value.number,
         scope=value.scope,
+        definition_scope=definition_scope(plan.workflow, value) if plan is not None else "",
         state=run_pb2.RunState.Value(f"RUN_STATE_{value.state.value}"),
         waiting_for=waiting_for(run_waits_for(value, plan)),
         triggered_by=run_pb2.Trigger.Value(f"TRIGGER_{value.trigger.value}"),

@@ -88,8 +88,10 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         steps = [run_messages.planned_step(step) for step in preview.steps]
         count = pages.fitting(steps)
         return pb.PlanRunResponse(
-            workflow=preview.workflow,
-            version=preview.version,
+            workflow=preview.run.workflow,
+            version=preview.run.version,
+            scope=preview.run.scope,
+            definition_scope=preview.definition_scope,
             steps=steps[:count],
             left_out=len(steps) - count,
         )

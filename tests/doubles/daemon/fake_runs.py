@@ -38,6 +38,7 @@ class Runs(Control):
                 record.run.params.CopyFrom(request.params)
             record.run.triggered_by = request.triggered_by
             record.run.scope = request.scope or "full"
+            record.run.definition_scope = self._daemon.plan.definition_scope
             return run_pb2.StartRunResponse(run=as_created(record.run))
 
         return await self._daemon.answer("StartRun", context, request, work)

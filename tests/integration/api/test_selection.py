@@ -102,6 +102,23 @@ def test_a_scope_runs_its_steps_and_takes_the_rest_from_before(daemon: Daemon) -
     assert daemon.log_of(run.id, "build")[out] == daemon.log_of(whole.id, "build")[out]
 
 
+def test_a_scope_full_is_used_without_a_selection(daemon: Daemon) -> None:
+    apply(daemon, "own-full", scopes={"full": ["fetch", "build"]}, on="EV_OWN_FULL")
+    planned = plan(daemon, "own-full")
+    assert (planned.scope, planned.definition_scope) == ("full", "full")
+    assert [step.id for step in planned.steps if not step.skip_reason] == ["fetch", "build"]
+    (by_event,) = daemon.emit("EV_OWN_FULL").runs
+    for run in (
+        daemon.wait_run(by_event.run_id),
+        start(daemon, "own-full"),
+        start(daemon, "own-full", scope="full"),
+    ):
+        assert (run.scope, run.definition_scope, run_state(run)) == ("full", "full", "SUCCEEDED")
+        assert step_states(run)["test"] == "SKIPPED(scope)"
+    part = start(daemon, "own-full", only=["test"])
+    assert (part.scope, part.definition_scope, step_states(part)["test"]) == ("only test", "", "SUCCEEDED")
+
+
 def test_results_come_from_the_run_that_was_named(daemon: Daemon) -> None:
     apply(daemon, "named-source")
     first, second = start(daemon, "named-source"), start(daemon, "named-source")

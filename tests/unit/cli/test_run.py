@@ -287,6 +287,19 @@ def test_other_parts(cli: Cli, nightly: FakeDaemon, arguments: list[str], field:
     assert (asked if isinstance(asked, str) else list(asked)) == value
 
 
+def test_a_defined_scope_full_is_told(cli: Cli, nightly: FakeDaemon) -> None:
+    assert " with the steps" not in cli("run", "nightly").out
+    nightly.plan.definition_scope = "full"
+    nightly.runs.clear()
+    told = cli("run", "nightly")
+    assert told.out.startswith("started nightly#1 (")
+    assert told.out.endswith(") with the steps of its scope full\n")
+    nightly.runs.clear()
+    assert " with the steps" not in cli("run", "nightly", "--scope", "full").out
+    shown = cli("runs", "show", "nightly").out
+    assert re.search("^scope: +full, as the workflow defines it$", shown, re.MULTILINE)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

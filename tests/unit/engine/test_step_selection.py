@@ -19,6 +19,7 @@ from toband.engine.runs.step_selection import (
     borrow,
     borrowed_steps,
     chosen_steps,
+    definition_scope,
     keep,
     kept_instances,
     repeated_steps,
@@ -86,6 +87,27 @@ def test_steps_are_chosen(selection: Selection, chosen: set[str] | None) -> None
 def test_what_cannot_be_chosen(selection: Selection, error: type[Exception]) -> None:
     with pytest.raises(error):
         chosen_steps(plan_of(DIAMOND), selection)
+
+
+@pytest.mark.parametrize(
+    ("selection", "chosen", "scope"),
+    [
+        (Selection(), {"a", "c"}, "full"),
+        (Selection(scope="full"), {"a", "c"}, "full"),
+        (Selection(scope="full", only=("c", "d")), {"c"}, "full"),
+        (Selection(only=("d",)), {"d"}, ""),
+        (Selection(from_steps=("c",)), {"c", "d"}, ""),
+        (Selection(scope="left"), {"a", "b"}, "left"),
+    ],
+)
+def test_a_defined_scope_full_is_used_without_a_selection(selection: Selection, chosen: set[str], scope: str) -> None:
+    plan = plan_of(DIAMOND.replace("scopes: {", "scopes: {full: [a, c], "))
+    assert chosen_steps(plan, selection) == chosen
+    run = plan.new_run(
+        run_id="r", version=1, params={}, trigger=Trigger.API, caller="", at=NOW, scope=selection.shown, chosen=chosen
+    )
+    assert definition_scope(plan.workflow, run) == scope
+    assert definition_scope(plan_of(DIAMOND).workflow, replace(run, scope="full")) == ""
 
 
 def test_a_run_says_what_was_asked_for() -> None:

@@ -19,6 +19,7 @@ from toban.cli.wait.run_start import (
     RequestIdOption,
     WaitOption,
     check_waiting,
+    scope_remark,
     started,
 )
 
@@ -91,7 +92,7 @@ def run(
 
     Parameters are converted to the types that the workflow declares; write lists and mappings as JSON.
     --scope, --only and --from select steps, and only steps that all of them select run; results of other steps come
-    from an earlier run.
+    from an earlier run. Without them the scope `full` runs if the workflow has one, else all steps.
     With --wait or --follow the exit code is 0 if the run succeeded, 1 if it failed, 124 if it timed out and 130 if it
     was cancelled. Ctrl-C only detaches (131): the run continues.
 
@@ -124,7 +125,8 @@ def run(
                 _show_plan(here, client, client.plan_run(name, values | pairs, **selection))
                 return
             begun = _start(client, name, values | pairs, request_id, selection)
-        started(here, client, begun, wait=wait, follow=follow)
+        remark = "" if any(selection.values()) else scope_remark(begun)
+        started(here, client, begun, wait=wait, follow=follow, remark=remark)
 
 
 def _start(
@@ -169,9 +171,10 @@ def _write_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse
     running = sum(1 for step in steps if not step.skip_reason)
     if plan.left_out:
         here.note(f"{plan.left_out} more steps are not shown: the plan is too large")
-    here.note(
-        f"{plan.workflow} (version {plan.version}) would run {running} of {len(steps)} steps; nothing was started"
-    )
+    steps_text = f"{running} of {len(steps)} steps"
+    if plan.definition_scope:
+        steps_text += f" (scope {plan.definition_scope})"
+    here.note(f"{plan.workflow} (version {plan.version}) would run {steps_text}; nothing was started")
 
 
 def plan_note(step: run_pb2.PlannedStep, names: dict[str, str]) -> str:

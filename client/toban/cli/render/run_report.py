@@ -13,7 +13,16 @@ from toban.cli.render.log_tail import LastLines
 from toban.cli.render.output import Column, fields, paint, table, to_dict
 from toban.cli.render.resource_text import sampled, show_resources
 from toban.cli.render.run_names import mentioned, names_of
-from toban.cli.render.run_text import progress_text, run_error, run_event, run_name, run_state, run_style, shortfall
+from toban.cli.render.run_text import (
+    progress_text,
+    run_error,
+    run_event,
+    run_name,
+    run_state,
+    run_style,
+    scope_text,
+    shortfall,
+)
 from toban.cli.render.step_table import Row, step_rows
 from toban.cli.render.step_text import CHECK, needs_approval, typed
 from toban.cli.session import Session
@@ -117,7 +126,7 @@ def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
             ("event", _event(run)),
             ("schedule", _schedule(run)),
             ("missed", _missed(run)),
-            ("scope", run.scope if run.scope != "full" else ""),
+            ("scope", scope_text(run)),
             ("retry of", names.get(run.retry_of, run.retry_of)),
             ("child of", _parent(run, names)),
             ("results of", names.get(run.from_run, run.from_run)),

@@ -67,6 +67,13 @@ def run_event(run: run_pb2.Run) -> str:
     return f"{run.event_type} ({run.event_id})" if run.event_id else ""
 
 
+def scope_text(run: run_pb2.Run) -> str:
+    """The selection of a partial run; empty for one with all steps."""
+    if run.scope != "full":
+        return run.scope
+    return "full, as the workflow defines it" if run.definition_scope else ""
+
+
 def shortfall(run: run_pb2.Run) -> str:
     """Failures in a run that succeeded: `1 step failed, 2 steps are incomplete`; empty if there are none."""
     if run.state != run_pb2.RUN_STATE_SUCCEEDED:

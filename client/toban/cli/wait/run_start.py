@@ -36,6 +36,11 @@ def check_waiting(wait: bool, follow: bool) -> None:
         raise Failure("cannot use --wait with --follow: choose one", Exit.USAGE)
 
 
+def scope_remark(run: run_pb2.Run) -> str:
+    """Says that a run without a selection uses the scope `full` of its definition."""
+    return f"with the steps of its scope {run.definition_scope}" if run.definition_scope else ""
+
+
 def started(here: Session, client: SyncClient, run: run_pb2.Run, *, wait: bool, follow: bool, remark: str = "") -> None:
     """Reports a started run. With `wait` or `follow` the command exits with the run's result."""
     short = f"{run.workflow}#{run.number}"

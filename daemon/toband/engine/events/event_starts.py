@@ -130,7 +130,7 @@ class EventStarts:
         """Saves the resolution; None if an earlier save succeeded without being acknowledged. Raises StoreError."""
         try:
             resolved = await self._store.resolve_event(resolution)
-        except RunGoneError as error:  # a run of an event never uses results of another
+        except RunGoneError as error:  # it takes results of a run that was deleted just now: decide again
             raise StoreError(str(error)) from error
         except StoreError:
             for new in made.values():

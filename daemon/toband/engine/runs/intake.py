@@ -24,7 +24,7 @@ from toband.engine.health.admission import Admits
 from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_factory import NewRun, RunFactory
 from toband.engine.runs.run_queue import RunQueue
-from toband.engine.runs.step_selection import ALL_STEPS, WHAT_FAILED, RetrySelection, Selection
+from toband.engine.runs.step_selection import NO_SELECTION, WHAT_FAILED, RetrySelection, Selection
 from toband.ports import Request, RunStore, StoredWorkflow, StoreError
 
 
@@ -57,7 +57,7 @@ class RunIntake:
         trigger: Trigger,
         caller: str,
         request: Request | None,
-        selection: Selection = ALL_STEPS,
+        selection: Selection = NO_SELECTION,
         origin: CallOrigin | None = None,
     ) -> Run:
         """Starts a run. One that a step starts, `origin`, is as deep in a chain of events as the run of the step.

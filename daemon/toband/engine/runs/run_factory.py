@@ -19,7 +19,14 @@ from toband.engine.errors import (
 )
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.runs.plan_cache import PlanCache
-from toband.engine.runs.step_selection import ALL_STEPS, WHAT_FAILED, RetrySelection, Selection, StepSelector
+from toband.engine.runs.step_selection import (
+    NO_SELECTION,
+    WHAT_FAILED,
+    RetrySelection,
+    Selection,
+    StepSelector,
+    definition_scope,
+)
 from toband.ports import Clock, Store, StoredWorkflow
 
 
@@ -53,8 +60,8 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    workflow: str
-    version: int
+    run: Run
+    definition_scope: str
     steps: Sequence[PlannedStep]
 
 
@@ -85,7 +92,7 @@ class RunFactory:
         stored: StoredWorkflow | None = None,
         trigger: Trigger,
         caller: str,
-        selection: Selection = ALL_STEPS,
+        selection: Selection = NO_SELECTION,
         run_id: str = "",
         parent_run: str = "",
         parent_step: str = "",
@@ -185,7 +192,7 @@ class RunFactory:
             if name in run.steps:
                 command = await self._evaluation.preview(plan.workflow, plan.steps[name], scope)
                 steps.append(_planned(plan, run.steps[name], command))
-        return Preview(workflow=run.workflow, version=run.version, steps=steps)
+        return Preview(run=run, definition_scope=definition_scope(plan.workflow, run), steps=steps)
 
     async def _current(self, workflow: str) -> StoredWorkflow:
         stored = await self._store.get_workflow(workflow)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from toban.definition import condition_references, references
+from toban.definition import Workflow, condition_references, references
 from toband.domain.plan import Plan
 from toband.domain.run_model import Run, SkipReason, StepRun, StepState
 from toband.engine.errors import (
@@ -21,11 +21,14 @@ from toband.engine.errors import (
 from toband.ports import Clock, RunStore
 
 FULL = "full"
+_SEPARATOR = "; "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which steps to run: those of a scope, only these, or these and all steps after them. Empty: all steps.
+    """Which steps to run: those of a scope, only these, or these and all steps after them.
+
+    Empty: those of the scope `full` if the definition has one, else all steps.
 
     Results of the other steps are taken from `from_run`; if it is empty, from the latest run in which each succeeded.
     """
@@ -43,10 +46,10 @@ class Selection:
             parts.append(f"only {', '.join(self.only)}")
         if self.from_steps:
             parts.append(f"from {', '.join(self.from_steps)}")
-        return "; ".join(parts) or FULL
+        return _SEPARATOR.join(parts) or FULL
 
 
-ALL_STEPS = Selection()
+NO_SELECTION = Selection()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,9 +154,15 @@ def _has_result(step: StepRun) -> bool:
     return step.state is StepState.SUCCEEDED or kept
 
 
+def definition_scope(workflow: Workflow, run: Run) -> str:
+    """The scope of the definition that the run's steps were selected by; empty if none was."""
+    name = run.scope.partition(_SEPARATOR)[0]
+    return name if name in workflow.scopes else ""
+
+
 def chosen_steps(plan: Plan, selection: Selection) -> set[str] | None:
     """None: all. Raises UnknownScopeError, UnknownStepError, NothingToRunError."""
-    name, scopes = selection.scope, plan.workflow.scopes
+    name, scopes = selection.scope or (FULL if selection == NO_SELECTION else ""), plan.workflow.scopes
     chosen = set(plan.ordered)
     if name in scopes:
         chosen &= set(scopes[name])

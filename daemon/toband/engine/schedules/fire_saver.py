@@ -22,7 +22,7 @@ from toband.engine.runs.run_factory import NewRun
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.schedules.subject_schedules import triggered
 from toband.engine.system_events import SystemEvents
-from toband.ports import Clock, FireLedger, Firing, StoredWorkflow, StoreError
+from toband.ports import Clock, FireLedger, Firing, RunGoneError, StoredWorkflow, StoreError
 
 CALLER = "schedule"
 
@@ -109,6 +109,9 @@ class FireSaver:
                 self._intake.begin_if_stored(new)
             self._ahead[entry.workflow] -= len(made)
             raise
+        except RunGoneError as error:  # one takes results of a run that was deleted just now: decide again
+            self._ahead[entry.workflow] -= len(made)
+            raise StoreError(str(error)) from error
         failpoints.hit("schedule.fired")
         runs = fired.runs if fired is not None else ()
         self._ahead[entry.workflow] -= len(made) - len(runs)
