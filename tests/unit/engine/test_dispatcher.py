@@ -229,7 +229,11 @@ async def test_what_waited_is_not_launched_when_the_database_is_another_daemons(
     assert house.launcher.launched == launched
 
 
-@pytest.mark.parametrize(("age", "launched"), [(0.5, ["a"]), (30, [])], ids=["fresh", "stopped after the commit"])
+@pytest.mark.parametrize(
+    ("age", "launched"),
+    [(0.05, ["a"]), (0.5, []), (-5, [])],
+    ids=["fresh", "stopped after the commit", "clock set back"],
+)
 async def test_an_attempt_saved_long_ago_is_not_launched_when_the_database_is_another_daemons(
     age: float, launched: list[str]
 ) -> None:

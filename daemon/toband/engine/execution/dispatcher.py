@@ -44,8 +44,10 @@ from toband.ports import (
 CONDITION = "launch"
 VALUES_IN_DATABASE = 64 * 1024
 """Bytes of a step's result and outputs, as JSON, beyond which they are stored in a file."""
-FRESH = timedelta(seconds=1)
-"""An attempt saved longer ago starts only after a look at the owner: this daemon may have been stopped and replaced."""
+FRESH = timedelta(milliseconds=100)
+"""An attempt saved longer ago starts only after a look at the owner: this daemon may have been stopped and replaced.
+
+Another daemon needs more time than this to start."""
 # The system lacks a resource, or its disk fails: both are transient, and not the step's fault.
 PASSING = frozenset(
     (
@@ -247,7 +249,8 @@ class Dispatcher:
         await self.prepare(actor)
         step = plan.step(attempt.owner)
         rendered = await self._rooms.rendered(plan, run, attempt, base_dir=base_dir, cheap_only=cheap_only)
-        if (not cheap_only or self._clock.now() - attempt.created_at > FRESH) and not await self._owns():
+        fresh = timedelta(0) <= self._clock.now() - attempt.created_at <= FRESH
+        if not (cheap_only and fresh) and not await self._owns():
             raise StoppedError
         if _has_inputs(actor, attempt):
             await self._lay_out(actor, attempt, rendered)

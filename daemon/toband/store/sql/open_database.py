@@ -24,7 +24,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 D = TypeVar("D", bound="OpenDatabase")
 
-OWNER_FRESH = 1.0
+OWNER_FRESH = 0.1
 """Seconds for which a confirmed claim is not read again."""
 
 
