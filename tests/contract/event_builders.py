@@ -30,8 +30,8 @@ async def stored_event(store: Store, event_type: str = "ORDER_PLACED", **changes
     return event
 
 
-def on(*types: str, condition: str = "", priority: int = 0) -> EventTrigger:
-    return EventTrigger(events=types, condition=condition, priority=priority)
+def on(*types: str, condition: str = "", priority: int = 0, scope: str = "") -> EventTrigger:
+    return EventTrigger(events=types, condition=condition, priority=priority, scope=scope)
 
 
 def event_run(of: Emitted, workflow: str = "backup", *, priority: int = 0, **changes: Any) -> tuple[EventRun, Run]:

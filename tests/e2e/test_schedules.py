@@ -157,6 +157,22 @@ def test_times_that_passed_without_a_daemon_get_one_run(daemon: Daemon) -> None:
     assert standing_for(daemon, "left", alone) == []
 
 
+def test_a_schedule_selects_the_scope_of_its_runs(daemon: Daemon) -> None:
+    daemon.apply(
+        "name: scoped\ndescription: x\noverlap: allow\nscopes: {quick: [a]}\n"
+        'schedule: {cron: "* * * * * *", scope: quick}\n'
+        "steps: {a: {run: 'true'}, b: {run: 'true'}}\n"
+    )
+    wait_until(lambda: len(runs_of(daemon, "scoped")) >= 1, "it never became due")
+    disable(daemon, "scoped")
+    run = daemon.wait_run(runs_of(daemon, "scoped")[-1].id)
+    assert run.scope == "quick"
+    assert [step.state for step in run.steps] == [run_pb2.STEP_STATE_SUCCEEDED, run_pb2.STEP_STATE_SKIPPED]
+    assert "scope quick" in why(daemon, "scoped")
+    due = daemon.workflows.PreviewSchedule(workflow_pb2.PreviewScheduleRequest(workflow="scoped"), timeout=20).due_times
+    assert {each.scope for each in due} == {"quick"}
+
+
 def test_a_change_of_the_definition_changes_the_schedule_at_once(daemon: Daemon) -> None:
     never = daemon.apply(definition("changed", '"0 0 1 1 *"'))
     preview = workflow_pb2.PreviewScheduleRequest(workflow="changed", count=2)

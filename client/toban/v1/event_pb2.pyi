@@ -526,6 +526,7 @@ class EventCandidate(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     CONDITION_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
     workflow: _builtins.str
     matches: _builtins.bool
     """Whether it would be started."""
@@ -535,6 +536,8 @@ class EventCandidate(_message.Message):
     """The condition that decided; empty if none did."""
     reason: _builtins.str
     """For people: why it would be started or not."""
+    scope: _builtins.str
+    """Of the run that it would start; empty if its trigger names none."""
     def __init__(
         self,
         *,
@@ -543,10 +546,11 @@ class EventCandidate(_message.Message):
         priority: _builtins.int = ...,
         condition: _builtins.str = ...,
         reason: _builtins.str = ...,
+        scope: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["condition", b"condition", "matches", b"matches", "priority", b"priority", "reason", b"reason", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["condition", b"condition", "matches", b"matches", "priority", b"priority", "reason", b"reason", "scope", b"scope", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1157,6 +1157,7 @@ class DueTime(_message.Message):
     CHANGE_FIELD_NUMBER: _builtins.int
     SCHEDULE_INDEX_FIELD_NUMBER: _builtins.int
     BLACKOUT_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
     timezone: _builtins.str
     """The time zone of the schedule, a name of the IANA database."""
     local: _builtins.str
@@ -1168,6 +1169,8 @@ class DueTime(_message.Message):
     """For people: the blackout window that covers `start_at`, such as `blackout until` and a time; no run starts then.
     Empty if there is none.
     """
+    scope: _builtins.str
+    """The scope of its run; empty if the schedule names none."""
     @_builtins.property
     def due_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -1184,10 +1187,11 @@ class DueTime(_message.Message):
         change: Global___ClockChange.ValueType = ...,
         schedule_index: _builtins.int = ...,
         blackout: _builtins.str = ...,
+        scope: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["due_at", b"due_at", "start_at", b"start_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blackout", b"blackout", "change", b"change", "due_at", b"due_at", "local", b"local", "schedule_index", b"schedule_index", "start_at", b"start_at", "timezone", b"timezone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blackout", b"blackout", "change", b"change", "due_at", b"due_at", "local", b"local", "schedule_index", b"schedule_index", "scope", b"scope", "start_at", b"start_at", "timezone", b"timezone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -82,6 +82,7 @@ def due_time(value: Upcoming) -> workflow_pb2.DueTime:
         change=_CHANGES[value.change],
         schedule_index=value.index,
         blackout=value.blackout,
+        scope=value.scope,
     )
 
 

@@ -77,6 +77,7 @@ def candidate(value: Candidate) -> event_pb2.EventCandidate:
         priority=value.priority,
         condition=value.condition,
         reason=value.reason,
+        scope=value.scope,
     )
 
 

@@ -108,12 +108,13 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """A workflow that listens to a type of event: one of its triggers."""
+    """A workflow that listens to a type of event: one of its triggers. `scope` is empty if the workflow decides."""
 
     workflow: str
     position: int
     condition: str
     priority: int
+    scope: str = ""
     enabled: bool
 
 

@@ -38,7 +38,7 @@ async def test_triggers_are_found_by_type(store: Store) -> None:
     triggers = (
         on("A", "B", "A", condition="event.payload.size > 3 // ü", priority=-100),
         on("C"),
-        on("A", priority=100),
+        on("A", priority=100, scope="quick"),
     )
     await store.create_workflow(text("second", triggers=triggers), at=NOW)
     await store.create_workflow(text("first", kind=JOB, triggers=(on("A"),)), at=NOW)
@@ -48,7 +48,7 @@ async def test_triggers_are_found_by_type(store: Store) -> None:
     assert await store.listeners("A") == [
         heard("first"),
         heard("second", condition=condition, priority=-100),
-        heard("second", 2, priority=100),
+        heard("second", 2, priority=100, scope="quick"),
     ]
     assert await store.listeners("B") == [heard("second", condition=condition, priority=-100)]
     assert await store.listeners("C") == [heard("second", 1)]

@@ -85,6 +85,27 @@ def test_an_event_starts_all_that_listen_by_priority(daemon: Daemon) -> None:
     assert (told.event.source, told.event.caller) == (pb.EVENT_SOURCE_CLIENT, "local")
 
 
+def test_a_trigger_selects_the_scope_of_its_runs(daemon: Daemon) -> None:
+    source = {
+        "name": "ev-scoped",
+        "description": "x",
+        "scopes": {"quick": ["a"]},
+        "on": [{"event": "EV_QUICK", "scope": "quick"}, "EV_SLOW"],
+        "steps": {"a": {"run": "true"}, "b": {"run": "true"}},
+    }
+    daemon.apply(json.dumps(source))
+    for event_type, scope, second in (("EV_QUICK", "quick", "SKIPPED"), ("EV_SLOW", "full", "SUCCEEDED")):
+        (foreseen,) = daemon.events.ResolveEvent(pb.ResolveEventRequest(type=event_type), timeout=20).candidates
+        assert foreseen.scope == (scope if scope != "full" else "")
+        (started,) = emit(daemon, event_type, {}).event.runs
+        run = daemon.wait_run(started.run_id)
+        assert (run_state(run), run.scope) == ("SUCCEEDED", scope)
+        assert [run_pb2.StepState.Name(step.state) for step in run.steps] == [
+            "STEP_STATE_SUCCEEDED",
+            f"STEP_STATE_{second}",
+        ]
+
+
 def test_why_and_why_not(daemon: Daemon) -> None:
     condition = "event.payload.kind == 'x'"
     apply(daemon, "why-some", on={"event": "EV_WHY", "condition": condition})

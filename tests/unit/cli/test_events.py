@@ -396,6 +396,7 @@ def test_resolve(cli: Cli, daemon: FakeDaemon) -> None:
         workflow="invoices",
         matches=True,
         priority=10,
+        scope="quick",
         condition="event.payload.order > 3",
         reason="its condition is true",
     )
@@ -404,9 +405,9 @@ def test_resolve(cli: Cli, daemon: FakeDaemon) -> None:
     result = cli("events", "resolve", "ORDER_PAID", "-d", '{"order": 7}')
     rows = [re.split("  +", line) for line in result.out.splitlines()]
     assert rows == [
-        ["WORKFLOW", "STARTS", "PRIORITY", "CONDITION", "REASON"],
-        ["invoices", "yes", "10", "event.payload.order > 3", "its condition is true"],
-        ["ledger", "no", "-", "-", "disabled"],
+        ["WORKFLOW", "STARTS", "PRIORITY", "SCOPE", "CONDITION", "REASON"],
+        ["invoices", "yes", "10", "quick", "event.payload.order > 3", "its condition is true"],
+        ["ledger", "no", "-", "-", "-", "disabled"],
     ]
     assert result.err == "would start 1 run; 4 others do not listen to it; nothing was emitted\n"
     request = daemon.seen[-1]

@@ -63,6 +63,11 @@ EVENT: dict[str, Any] = {
             "on: {event: A, condition: ' event.payload.x == 1 ', priority: -100}",
             [EventTrigger(events=("A",), condition="event.payload.x == 1", priority=-100)],
         ),
+        ("on: {event: A, scope: full}", [EventTrigger(events=("A",), scope="full")]),
+        (
+            "scopes: {quick: [a], x: [a]}\non: [{event: A, scope: quick}, B]",
+            [EventTrigger(events=("A",), scope="quick"), EventTrigger(events=("B",))],
+        ),
         ("on: {event: A, condition: true}", [EventTrigger(events=("A",), condition="true")]),
         (
             "on: [A, {event: A, condition: event.depth < 1, priority: 5}, {event: B}]",
@@ -144,6 +149,7 @@ def test_a_job_has_events_that_its_users_do_not_inherit() -> None:
             *("on.event", 13, "found 101 types: at most 100 are allowed"),
         ),
         ("on: {event: [A, B, A]}", "on.event[2]", 20, '"A" is listed twice: remove it'),
+        ("on: {event: A, scope: r}\nscopes: {q: [a]}", "on.scope", 23, 'unknown scope "r" (known: q)'),
         ("on: [A, {event: [B, A]}]", "on[1].event[1]", 21, '"A" is listed twice: remove it'),
         (
             "on: [{event: A, condition: 'true'}, {event: A, condition: ' true '}]",

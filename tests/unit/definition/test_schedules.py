@@ -58,6 +58,8 @@ schedule:
   misfire_grace: 1d
   gap: skip
   fold: both
+  scope: quick
+scopes: {{quick: [a]}}
 {STEPS}"""
     )
     assert found.schedules == (
@@ -73,8 +75,10 @@ schedule:
             misfire_grace=86400,
             gap=Gap.SKIP,
             fold=Fold.BOTH,
+            scope="quick",
         ),
     )
+    assert describe(found.schedules[0]).endswith("10 times at most, scope quick")
 
 
 def test_each_way_to_say_when(workflow: Read) -> None:
@@ -137,6 +141,11 @@ def test_a_job_has_schedules_that_its_users_do_not_inherit() -> None:
             "schedule: {cron: '@daily', every: 5m}",
             *("schedule.every", 28, '"cron" and "every" both say when: keep one'),
         ),
+        (
+            "schedule: {every: 1h, scope: quik}\nscopes: {quick: [a]}",
+            *("schedule.scope", 30, 'unknown scope "quik": did you mean "quick"?'),
+        ),
+        ("schedule: {every: 1h, scope: x}", "schedule.scope", 30, 'unknown scope "x": there are no scopes'),
         ("schedule: {corn: x, every: 1h}", "schedule.corn", 12, 'did you mean "cron"?'),
         ("schedule: {cron: x}", "schedule.cron", 18, "expected 5 or 6 fields"),
         ("schedule: {every: x}", "schedule.every", 19, "expected a duration"),

@@ -91,7 +91,7 @@ class Runs:
         return self.known.get(run_id)
 
     async def triggered(
-        self, workflow: str, event: Emitted, *, stored: Any, priority: int | None, trigger: Trigger
+        self, workflow: str, event: Emitted, *, stored: Any, priority: int | None, scope: str, trigger: Trigger
     ) -> NewRun:
         if workflow in self.gone:
             raise WorkflowNotFoundError(workflow)
@@ -104,6 +104,7 @@ class Runs:
             event=event.seen(),
             depth=event.depth,
             priority=priority or 0,
+            scope=scope,
         )
         plan = Plan(Overlap.SKIP if workflow in self.skips else Overlap.QUEUE)
         return NewRun(plan=cast(Any, plan), base_dir="", run=run)

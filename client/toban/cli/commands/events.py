@@ -309,6 +309,8 @@ def _show_candidates(here: Session, event_type: str, event: str, found: event_pb
         Column("CONDITION", lambda one: one.condition or "-", folds=True),
         Column("REASON", lambda one: one.reason, folds=True),
     ]
+    if any(one.scope for one in found.candidates):
+        columns.insert(3, Column("SCOPE", lambda one: one.scope or "-"))
     if found.candidates:
         table(here, found.candidates, columns)
     starting = sum(1 for one in found.candidates if one.matches)

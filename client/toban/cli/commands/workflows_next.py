@@ -60,6 +60,8 @@ def next_due(
     ]
     if len({due.schedule_index for due in found}) > 1:
         columns.append(Column("SCHEDULE", lambda due: str(due.schedule_index)))
+    if any(due.scope for due in found):
+        columns.append(Column("SCOPE", lambda due: due.scope or "-"))
     if any(_jitter(due) for due in found):
         columns.append(Column("STARTS", _start))
     if any(_note(due) for due in found):

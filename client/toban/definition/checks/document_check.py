@@ -65,9 +65,11 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
     _check_identity(root, fields, values, report)
     params = read_params(fields.get("params"), report)
     given = params if _readable(fields.get("params")) else None
-    schedules = read_schedules(fields.get("schedule"), report, params=given, zone=values.get("timezone", ""))
+    scopes = fields["scopes"].value.entries if "scopes" in fields else {}
+    zone = values.get("timezone", "")
+    schedules = read_schedules(fields.get("schedule"), report, params=given, zone=zone, scopes=scopes)
     check_blackouts(fields.get("blackout"), values.get("blackout", ()), report)
-    triggers = read_triggers(fields.get("on"), report, params=given)
+    triggers = read_triggers(fields.get("on"), report, params=given, scopes=scopes)
     watch = read_watch(fields.get("watch"), report)
     kinds = {name: param_kind(param) if param else None for name, param in params.items()}
     env_names = _check_env(fields, kinds, report)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 
+from toban.definition.checks.scope_check import check_scope
 from toban.definition.checks.template_check import TemplateCheck
 from toban.definition.expressions.template_names import TemplateNames, ValueKind, event_kind
 from toban.definition.expressions.templates import Ref
@@ -55,15 +56,20 @@ class _OnlyEvent(TemplateNames):
 
 
 def read_triggers(
-    found: FieldAt | None, report: Reporter, *, params: Mapping[str, Param | None] | None
+    found: FieldAt | None,
+    report: Reporter,
+    *,
+    params: Mapping[str, Param | None] | None,
+    scopes: Collection[str],
 ) -> tuple[EventTrigger, ...]:
     """The valid triggers; reports the problems of the others.
 
     `params` are the parameters of runs, None for an invalid parameter; `params` itself is None if they are unknown.
+    `scopes` are the names that `scope` may have.
     """
     if found is None or not _has_value(found, report):
         return ()
-    reader = _Reader(report)
+    reader = _Reader(report, scopes)
     node, path = found.value, found.path
     if node.kind != "seq":
         read = [reader.read(node, path)]
@@ -105,8 +111,9 @@ def read_watch(found: FieldAt | None, report: Reporter) -> tuple[str, ...]:
 class _Reader:
     """Reads triggers one by one."""
 
-    def __init__(self, report: Reporter) -> None:
+    def __init__(self, report: Reporter, scopes: Collection[str]) -> None:
         self._report = report
+        self._scopes = scopes
         self._seen: set[tuple[str, str]] = set()
 
     def read(self, node: Node, path: str) -> EventTrigger | None:
@@ -134,6 +141,7 @@ class _Reader:
         if condition:
             at = fields["condition"]
             TemplateCheck(report, _OnlyEvent()).bare(at.value, at.path, ValueKind.BOOL)
+        check_scope(fields.get("scope"), values, self._scopes, report)
         found = fields.get("event")
         if found is None:
             report.at(node, path, 'the trigger does not say which events start it: add "event"')
@@ -143,7 +151,9 @@ class _Reader:
         events = self._types(found, condition if known else None)
         if not events:
             return None
-        return EventTrigger(events=events, condition=condition, priority=values.get("priority"))
+        return EventTrigger(
+            events=events, condition=condition, priority=values.get("priority"), scope=values.get("scope", "")
+        )
 
     def _types(self, found: FieldAt, condition: str | None) -> tuple[str, ...]:
         if not _has_value(found, self._report):

@@ -103,9 +103,9 @@ def _read_job(name: str, entry: Entry, later: int | None, source: str, report: R
         settle(draft, report, choices='"run"', name=name)
         check_step_templates(draft, report, _NAMES)
         schedules = read_schedules(
-            given.fields.get("schedule"), report, params={}, zone=given.values.get("timezone", "")
+            given.fields.get("schedule"), report, params={}, zone=given.values.get("timezone", ""), scopes=()
         )
-        triggers = read_triggers(given.fields.get("on"), report, params={})
+        triggers = read_triggers(given.fields.get("on"), report, params={}, scopes=())
         if not report.failed:
             layer = _inheritable(draft)
             workflow = _workflow(draft, schedules, triggers)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from toban.definition.checks.run_params import fitting
+from toban.definition.checks.scope_check import check_scope
 from toban.definition.expressions.template_names import suggestion
 from toban.definition.model.workflow import Param
 from toban.definition.scalars.values import describe
@@ -31,15 +32,16 @@ def read_schedules(
     *,
     params: Mapping[str, Param | None] | None,
     zone: str,
+    scopes: Collection[str],
 ) -> tuple[Schedule, ...]:
     """The valid schedules; reports the problems of the others.
 
     `params` are the parameters of runs, None for an invalid parameter; `params` itself is None if they are unknown.
-    `zone` is the time zone of schedules without their own.
+    `zone` is the time zone of schedules without their own, and `scopes` are the names that `scope` may have.
     """
     if found is None or found.value.wrong:
         return ()
-    reader = _Reader(report, params, zone)
+    reader = _Reader(report, params, zone, scopes)
     node, path = found.value, found.path
     if node.kind != "seq":
         if node.kind == "scalar" and node.value is None and node.style == "":
@@ -75,10 +77,13 @@ def _right(schedules: Iterable[Schedule | None]) -> tuple[Schedule, ...]:
 class _Reader:
     """Reads schedules one by one."""
 
-    def __init__(self, report: Reporter, params: Mapping[str, Param | None] | None, zone: str) -> None:
+    def __init__(
+        self, report: Reporter, params: Mapping[str, Param | None] | None, zone: str, scopes: Collection[str]
+    ) -> None:
         self._report = report
         self._params = params
         self._zone = zone
+        self._scopes = scopes
 
     def read(self, node: Node, path: str) -> Schedule | None:
         """None after reporting the reason."""
@@ -124,6 +129,7 @@ class _Reader:
         zone = values.get("timezone", self._zone)
         meant = self._understood(fields.get("when"), values, zone)
         self._check_span(fields, values)
+        check_scope(fields.get("scope"), values, self._scopes, report)
         self._check_clock_changes(given, fields, values, meant)
         if "params" not in fields or "params" in values:
             values["params"] = self._bound(fields.get("params"), values.get("params", {}))

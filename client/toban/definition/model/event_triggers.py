@@ -34,23 +34,34 @@ LONGEST_TYPE: Final = 128
 class EventTrigger:
     """One entry of `on`: event types, an expression that must be true for the event, and the priority of its runs.
 
-    `condition` is empty if it matches any event of these types. `priority` is None for the workflow's own.
+    `condition` is empty if it matches any event of these types. `priority` is None for the workflow's own. `scope`
+    selects the steps of its runs; empty: the workflow decides.
     """
 
     events: tuple[str, ...]
     condition: str = ""
     priority: int | None = None
+    scope: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return {
+        described: dict[str, Any] = {
             "events": list(self.events),
             "condition": self.condition,
             "priority": self.priority,
         }
+        # Omitted if empty, so that triggers stored before the field existed stay equal.
+        if self.scope:
+            described["scope"] = self.scope
+        return described
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> EventTrigger:
-        return EventTrigger(events=tuple(data["events"]), condition=data["condition"], priority=data["priority"])
+        return EventTrigger(
+            events=tuple(data["events"]),
+            condition=data["condition"],
+            priority=data["priority"],
+            scope=data.get("scope", ""),
+        )
 
 
 def check_event_type(text: str) -> str:

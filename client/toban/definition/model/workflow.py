@@ -83,6 +83,8 @@ class OnLost(StrEnum):
 EDITION = 1
 """The rules that definitions get when they are stored. 0, of versions stored earlier: `shell` steps ran without
 `set -e`, and their `args` were positional parameters only."""
+FULL_SCOPE = "full"
+"""The scope that every workflow has: all of its steps."""
 DEFAULT_KILL_GRACE = 10.0
 DEFAULT_SUCCESS_CODES = frozenset({0})
 DEFAULT_RETRIES = 3

@@ -137,6 +137,7 @@ class ScheduleInput(DefinitionPart):
     max_occurrences: Count | None = Field(None, description="Maximum number of due times.")
     jitter: Spread = Field(0.0, description="Spreads starts over this much time; constant for one schedule.")
     params: dict[str, Any] = Field(default={}, description="Parameters of its runs.")
+    scope: Name | None = Field(None, description="The scope of its runs, one of the workflow's scopes.")
     misfire: Annotated[Misfire, Lax] = Field(
         Misfire.RUN_ONCE,
         description="Due times missed while the daemon was down: skip, run_once or run_all.",
@@ -161,6 +162,7 @@ class TriggerInput(DefinitionPart):
     )
     condition: Condition | None = Field(None, description="Expression over event that must be true.")
     priority: Priority | None = Field(None, description="Priority of the runs it starts; default: the workflow's.")
+    scope: Name | None = Field(None, description="The scope of the runs it starts, one of the workflow's scopes.")
 
 
 _Triggers = (

@@ -47,6 +47,7 @@ class Schedule:
     names are already expanded. `every` is in seconds, counted from `start`, or from when the schedule was stored.
     `timezone` is a name of the IANA database; empty: the daemon's. Times are aware; `start` and `end` are both
     inclusive. `jitter` is the number of seconds over which runs are spread. At most `max_occurrences` times are due.
+    `scope` selects the steps of its runs; empty: the workflow decides.
     """
 
     cron: str = ""
@@ -63,6 +64,7 @@ class Schedule:
     misfire: Misfire = Misfire.RUN_ONCE
     misfire_grace: float = DEFAULT_MISFIRE_GRACE
     params: Mapping[str, Any] = field(default_factory=dict)
+    scope: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data, without defaults; `from_dict` returns an equal schedule."""
@@ -81,6 +83,7 @@ class Schedule:
             "misfire": self.misfire.value,
             "misfire_grace": self.misfire_grace,
             "params": dict(self.params),
+            "scope": self.scope,
         }
         return {name: value for name, value in described.items() if value != _DEFAULTS[name]}
 
@@ -106,6 +109,7 @@ class Schedule:
             misfire=Misfire(data["misfire"]),
             misfire_grace=data["misfire_grace"],
             params=data["params"],
+            scope=data["scope"],
         )
 
 
@@ -124,6 +128,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "misfire": Misfire.RUN_ONCE.value,
     "misfire_grace": DEFAULT_MISFIRE_GRACE,
     "params": {},
+    "scope": "",
 }
 
 

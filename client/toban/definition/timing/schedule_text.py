@@ -43,6 +43,8 @@ def describe(schedule: Schedule) -> str:
         words += f", until {_moment(schedule.end)}"
     if schedule.max_occurrences is not None:
         words += f", {_times(schedule.max_occurrences)} at most"
+    if schedule.scope:
+        words += f", scope {schedule.scope}"
     return words
 
 

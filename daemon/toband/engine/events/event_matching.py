@@ -18,11 +18,15 @@ AT_ONCE = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A workflow that listens to an event type, and whether it would start. `condition` is the one that decided."""
+    """A workflow that listens to an event type, and whether it would start. `condition` is the one that decided.
+
+    `scope` is that of its run; empty if the workflow decides.
+    """
 
     workflow: str
     matches: bool
     priority: int
+    scope: str = ""
     condition: str
     reason: str
 
@@ -106,6 +110,7 @@ def _candidate(listener: Listener, judged: bool | str | None) -> Candidate:
         workflow=listener.workflow,
         matches=matches,
         priority=listener.priority,
+        scope=listener.scope,
         condition=listener.condition,
         reason=reason,
     )

@@ -45,15 +45,15 @@ class EventStarts:
         if cut := _cut(event):
             log.warning("a chain of events was cut", action="event_cut", event_id=event.id, type=event.type)
             return self._resolution(event, EventState.CUT, cut), {}
-        starts = {each.workflow: each.priority for each in await self._matching.judge(event) if each.matches}
+        starts = {each.workflow: each for each in await self._matching.judge(event) if each.matches}
         made: dict[str, NewRun] = {}
         skipped: list[EventRun] = []
         runs: list[tuple[EventRun, Run, int | None]] = []
         if event.workflow and event.workflow not in starts:
-            starts = {event.workflow: 0, **starts}
-        for workflow, priority in starts.items():
-            row = EventRun(workflow=workflow, priority=priority, outcome=EventRunOutcome.STARTED)
-            new = await self._run_of(event, workflow, priority)
+            starts = {event.workflow: _bound(event), **starts}
+        for workflow, one in starts.items():
+            row = EventRun(workflow=workflow, priority=one.priority, outcome=EventRunOutcome.STARTED)
+            new = await self._run_of(event, one)
             if isinstance(new, NotStarted):
                 skipped.append(replace(row, outcome=EventRunOutcome.SKIPPED, reason=new))
                 continue
@@ -63,8 +63,9 @@ class EventStarts:
         resolution = self._resolution(event, EventState.RESOLVED)
         return replace(resolution, skipped=tuple(skipped), runs=tuple(runs)), made
 
-    async def _run_of(self, event: Emitted, workflow: str, priority: int) -> NewRun | NotStarted:
+    async def _run_of(self, event: Emitted, one: Candidate) -> NewRun | NotStarted:
         """The run that it starts, not stored yet, or why there is none. Raises StoreError."""
+        workflow = one.workflow
         bound = workflow == event.workflow
         stored = await self._store.get_workflow(workflow) if bound else None
         if stored is not None and not stored.enabled:
@@ -74,7 +75,8 @@ class EventStarts:
                 workflow,
                 event,
                 stored=stored,
-                priority=priority if not bound else None,
+                priority=one.priority if not bound else None,
+                scope=one.scope,
                 trigger=Trigger.SCHEDULE if bound else Trigger.EVENT,
             )
         except StoppingError:
@@ -89,14 +91,7 @@ class EventStarts:
         """
         judged = await self._matching.judge(event)
         if event.workflow and not any(each.matches for each in judged if each.workflow == event.workflow):
-            bound = Candidate(
-                workflow=event.workflow,
-                matches=True,
-                priority=0,
-                condition="",
-                reason="its schedule starts it",
-            )
-            judged = [bound, *(each for each in judged if each.workflow != event.workflow)]
+            judged = [_bound(event), *(each for each in judged if each.workflow != event.workflow)]
         found = [await self._foreseen(event, each) if each.matches else each for each in judged]
         others = sorted((each for each in found if not each.matches), key=lambda one: one.workflow)
         return [*(each for each in found if each.matches), *others]
@@ -105,7 +100,7 @@ class EventStarts:
         """The outcome for a workflow that matches."""
         reason = _cut(event)
         if not reason:
-            new = await self._run_of(event, one.workflow, one.priority)
+            new = await self._run_of(event, one)
             if isinstance(new, NewRun):
                 one = replace(one, priority=new.run.priority)
             refusal = await self._in_the_way(new) if isinstance(new, NewRun) else new
@@ -146,6 +141,11 @@ class EventStarts:
                 started=len(resolved.runs),
             )
         return resolved
+
+
+def _bound(event: Emitted) -> Candidate:
+    """The workflow that the schedule of the event starts, whatever its triggers."""
+    return Candidate(workflow=event.workflow, matches=True, priority=0, condition="", reason="its schedule starts it")
 
 
 def _cut(event: Emitted) -> str:

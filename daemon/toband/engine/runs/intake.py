@@ -118,11 +118,19 @@ class RunIntake:
         schedule: str,
         at: datetime,
         missed: Sequence[datetime],
+        scope: str = "",
         ahead: int = 0,
     ) -> NewRun:
         """The run of a due time, not stored yet; `ahead` runs of its workflow come first. Raises as `start`."""
         self._check_open()
-        new = await self._factory.new(stored.name, params, stored=stored, trigger=Trigger.SCHEDULE, caller=caller)
+        new = await self._factory.new(
+            stored.name,
+            params,
+            stored=stored,
+            trigger=Trigger.SCHEDULE,
+            caller=caller,
+            selection=Selection(scope=scope),
+        )
         self._check_queue(new, ahead)
         run = replace(new.run, schedule=schedule, scheduled_at=at, missed=tuple(missed))
         return replace(new, run=run)
@@ -134,13 +142,19 @@ class RunIntake:
         *,
         stored: StoredWorkflow | None = None,
         priority: int | None,
+        scope: str = "",
         trigger: Trigger,
     ) -> NewRun:
         """The run that an event starts, not stored yet. `priority` None: the workflow's own. Raises as `start`."""
         self._check_open()
         params = event.params if workflow == event.workflow else {}
         new = await self._factory.new(
-            workflow, params, stored=stored, trigger=trigger, caller=event.caller or event.source.value
+            workflow,
+            params,
+            stored=stored,
+            trigger=trigger,
+            caller=event.caller or event.source.value,
+            selection=Selection(scope=scope),
         )
         run = replace(
             new.run,

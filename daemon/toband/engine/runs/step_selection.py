@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from toban.definition import Workflow, condition_references, references
+from toban.definition.model.workflow import FULL_SCOPE
 from toband.domain.plan import Plan
 from toband.domain.run_model import Run, SkipReason, StepRun, StepState
 from toband.engine.errors import (
@@ -20,7 +21,6 @@ from toband.engine.errors import (
 )
 from toband.ports import Clock, RunStore
 
-FULL = "full"
 _SEPARATOR = "; "
 
 
@@ -46,7 +46,7 @@ class Selection:
             parts.append(f"only {', '.join(self.only)}")
         if self.from_steps:
             parts.append(f"from {', '.join(self.from_steps)}")
-        return _SEPARATOR.join(parts) or FULL
+        return _SEPARATOR.join(parts) or FULL_SCOPE
 
 
 NO_SELECTION = Selection()
@@ -162,11 +162,11 @@ def definition_scope(workflow: Workflow, run: Run) -> str:
 
 def chosen_steps(plan: Plan, selection: Selection) -> set[str] | None:
     """None: all. Raises UnknownScopeError, UnknownStepError, NothingToRunError."""
-    name, scopes = selection.scope or (FULL if selection == NO_SELECTION else ""), plan.workflow.scopes
+    name, scopes = selection.scope or (FULL_SCOPE if selection == NO_SELECTION else ""), plan.workflow.scopes
     chosen = set(plan.ordered)
     if name in scopes:
         chosen &= set(scopes[name])
-    elif name and name != FULL:
+    elif name and name != FULL_SCOPE:
         raise UnknownScopeError(plan.workflow.name, name, scopes)
     if selection.only:
         chosen &= set(_known(plan, selection.only))

@@ -22,7 +22,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upcoming:
-    """A due time of a workflow; `at` is when its run starts, with the jitter."""
+    """A due time of a workflow; `at` is when its run starts, with the jitter. `scope` is that of its run."""
 
     due: datetime
     at: datetime
@@ -30,6 +30,7 @@ class Upcoming:
     index: int
     change: Change
     blackout: str
+    scope: str = ""
 
 
 def upcoming(entry: ScheduleEntry, after: datetime) -> Iterator[Upcoming]:
@@ -43,6 +44,7 @@ def upcoming(entry: ScheduleEntry, after: datetime) -> Iterator[Upcoming]:
             index=entry.index,
             change=due.change,
             blackout="",
+            scope=entry.spec.scope,
         )
         for due in _dues(entry, after)
     )

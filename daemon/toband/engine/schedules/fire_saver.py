@@ -161,6 +161,7 @@ class FireSaver:
                 schedule=entry.id,
                 at=start.due_at,
                 missed=start.missed,
+                scope=entry.spec.scope,
                 ahead=ahead,
             )
             made = True

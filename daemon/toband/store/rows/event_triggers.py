@@ -24,6 +24,7 @@ _LISTENERS = (
         event_triggers.c.position,
         event_triggers.c.condition,
         event_triggers.c.priority,
+        event_triggers.c.scope,
         workflows.c.enabled,
     )
     .join(workflows, workflows.c.name == event_triggers.c.workflow)
@@ -52,8 +53,15 @@ class SqlTriggers(OpenDatabase):
     def listeners(self, connection: Connection, event_type: str) -> Sequence[Listener]:
         found = connection.execute(_LISTENERS, {"of_type": event_type})
         return [
-            Listener(workflow=workflow, position=position, condition=condition, priority=priority, enabled=enabled)
-            for workflow, position, condition, priority, enabled in found
+            Listener(
+                workflow=workflow,
+                position=position,
+                condition=condition,
+                priority=priority,
+                scope=scope,
+                enabled=enabled,
+            )
+            for workflow, position, condition, priority, scope, enabled in found
         ]
 
     @reading
@@ -105,6 +113,7 @@ def _rows(definition: WorkflowText) -> list[dict[str, Any]]:
                 "type": event_type,
                 "condition": printable(trigger.condition),
                 "priority": trigger.priority,
+                "scope": trigger.scope,
             }
             for event_type in dict.fromkeys(trigger.events)
         ]

@@ -122,6 +122,7 @@ event_triggers = Table(
     Column("type", Key, primary_key=True),
     Column("condition", Prose, nullable=False),
     Column("priority", Integer, nullable=False),
+    Column("scope", Key, nullable=False, server_default=text("''")),
     Index(None, "type", "workflow", "position"),
 )
 
