@@ -593,7 +593,7 @@ class Run(_message.Message):
     PROGRESS_TOTAL_FIELD_NUMBER: _builtins.int
     PROGRESS_MESSAGE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
-    SUMMARY_JSON_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
     FAILED_STEPS_FIELD_NUMBER: _builtins.int
     CANCEL_REQUESTED_AT_FIELD_NUMBER: _builtins.int
     ENDING_FIELD_NUMBER: _builtins.int
@@ -646,8 +646,6 @@ class Run(_message.Message):
     progress_message: _builtins.str
     error_message: _builtins.str
     """For people: the first cause of the failure."""
-    summary_json: _builtins.str
-    """Number of steps by state, as JSON."""
     failed_steps: _builtins.int
     priority: _builtins.int
     """-100 to 100: attempts of runs with a higher priority get a slot first."""
@@ -683,6 +681,10 @@ class Run(_message.Message):
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def finished_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def summary(self) -> Global___RunSummary:
+        """What became of the steps of the definition. In lists and in changes of WatchRun only the counts."""
+
     @_builtins.property
     def cancel_requested_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -733,7 +735,7 @@ class Run(_message.Message):
         progress_total: _builtins.float = ...,
         progress_message: _builtins.str = ...,
         error_message: _builtins.str = ...,
-        summary_json: _builtins.str = ...,
+        summary: Global___RunSummary | None = ...,
         failed_steps: _builtins.int = ...,
         cancel_requested_at: _timestamp_pb2.Timestamp | None = ...,
         ending: Global___RunEnding | None = ...,
@@ -755,9 +757,9 @@ class Run(_message.Message):
         waiting_steps: _abc.Iterable[_builtins.str] | None = ...,
         definition_scope: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "definition_scope", b"definition_scope", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "steps_ended", b"steps_ended", "steps_total", b"steps_total", "summary_json", b"summary_json", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "waiting_steps", b"waiting_steps", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "definition_scope", b"definition_scope", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "steps_ended", b"steps_ended", "steps_total", b"steps_total", "summary", b"summary", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "waiting_steps", b"waiting_steps", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -787,6 +789,116 @@ class RunEnding(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunEnding: _TypeAlias = RunEnding  # noqa: Y015
+
+@_typing.final
+class RunSummary(_message.Message):
+    """The steps of the definition in short, without instances of `for_each` steps."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTS_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    left_out: _builtins.int
+    """Number of steps that `steps` leaves out; 0 where `steps` is empty."""
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepCount]:
+        """Number of steps in each state that at least one step has. Empty for a change in WatchRun that an earlier release
+        stored.
+        """
+
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepSummary]:
+        """At most 100 steps, in the order of the definition; of more steps those that failed, were cancelled or are not done
+        come first. In answers about one run, on the first page of its steps.
+        """
+
+    def __init__(
+        self,
+        *,
+        counts: _abc.Iterable[Global___StepCount] | None = ...,
+        steps: _abc.Iterable[Global___StepSummary] | None = ...,
+        left_out: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "left_out", b"left_out", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunSummary: _TypeAlias = RunSummary  # noqa: Y015
+
+@_typing.final
+class StepCount(_message.Message):
+    """How many steps are in a state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    state: Global___StepState.ValueType
+    count: _builtins.int
+    def __init__(
+        self,
+        *,
+        state: Global___StepState.ValueType = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepCount: _TypeAlias = StepCount  # noqa: Y015
+
+@_typing.final
+class StepSummary(_message.Message):
+    """One step in short."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    SKIP_REASON_FIELD_NUMBER: _builtins.int
+    INSTANCES_FIELD_NUMBER: _builtins.int
+    INSTANCES_ENDED_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    state: Global___StepState.ValueType
+    attempts: _builtins.int
+    """As in Step."""
+    error: _builtins.str
+    """For people: why it failed, is retried or was cancelled; at most 500 characters. Empty otherwise."""
+    skip_reason: Global___SkipReason.ValueType
+    instances: _builtins.int
+    """For a `for_each` step: how many instances it has, and how many of them have ended."""
+    instances_ended: _builtins.int
+    @_builtins.property
+    def duration(self) -> _duration_pb2.Duration:
+        """From its start to its end; absent until it has ended, and if it never started in this run."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        state: Global___StepState.ValueType = ...,
+        duration: _duration_pb2.Duration | None = ...,
+        attempts: _builtins.int = ...,
+        error: _builtins.str = ...,
+        skip_reason: Global___SkipReason.ValueType = ...,
+        instances: _builtins.int = ...,
+        instances_ended: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "duration", b"duration", "error", b"error", "id", b"id", "instances", b"instances", "instances_ended", b"instances_ended", "skip_reason", b"skip_reason", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepSummary: _TypeAlias = StepSummary  # noqa: Y015
 
 @_typing.final
 class Step(_message.Message):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from google.protobuf import duration_pb2, timestamp_pb2
@@ -24,6 +21,7 @@ from toband.domain.run_model import (
     Sample,
     SkipReason,
     StepRun,
+    StepState,
     TreeEnding,
     Usage,
 )
@@ -101,9 +99,8 @@ def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
         _add_held_up(made, value)
     if value.ending is not None:
         made.ending.CopyFrom(_run_ending(value.ending))
-    own = [each for each in value.steps.values() if not each.parent]
-    if value.total_steps == len(own):
-        made.summary_json = summary(own)
+    counts = [run_pb2.StepCount(state=step_state(state), count=count) for state, count in value.step_states.items()]
+    made.summary.counts.extend(sorted(counts, key=lambda each: each.state))
     return made
 
 
@@ -115,8 +112,8 @@ def leave_out_params(made: run_pb2.Run) -> None:
         made.params_bytes = size
 
 
-def summary(steps: Iterable[StepRun]) -> str:
-    return json.dumps(dict(sorted(Counter(step.state.value for step in steps).items())))
+def step_state(value: StepState) -> run_pb2.StepState.ValueType:
+    return run_pb2.StepState.Value(f"STEP_STATE_{value.value}")
 
 
 def waiting_for(value: WaitingFor | None) -> run_pb2.WaitingFor.ValueType:
@@ -145,7 +142,7 @@ def step(value: StepRun, plan: Plan | None = None, *, paused: bool = False) -> r
     made = run_pb2.Step(
         id=value.id,
         index=value.index,
-        state=run_pb2.StepState.Value(f"STEP_STATE_{value.state.value}"),
+        state=step_state(value.state),
         reason=value.reason,
         attempts=value.attempts,
         started_at=timestamp(value.started_at),

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from toban.v1 import run_pb2 as pb
 from toban.v1 import run_pb2_grpc
-from toband.api import pages, run_messages, run_requests
+from toband.api import pages, run_messages, run_requests, run_summary
 from toband.api.artifact_rpcs import ArtifactRpcs
 from toband.api.common_requests import caller, origin_of, request_of
 from toband.api.handler import Context, streaming, unary
@@ -154,7 +154,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         given = request.step_page_token
         after = pages.number(given, "step_page_token") if given else -1
         page, more = await next_run_page(self._store, request.id, after, limit)
-        run = await self._whole(await self._with_progress(page))
+        run = await self._whole(await self._with_progress(page), summarised=not given)
         given_steps = list(page.steps.values())[: len(run.steps)]
         more = more or len(given_steps) < len(page.steps)
         return pb.GetRunResponse(
@@ -169,7 +169,8 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             if await self._store.get_workflow(request.workflow) is None:
                 raise WorkflowNotFoundError(request.workflow)
             raise NeverRunError(request.workflow)
-        return pb.GetCurrentRunResponse(run=await self._whole(await self._with_progress(run)))
+        run = await self._with_progress(run)
+        return pb.GetCurrentRunResponse(run=await self._whole(run, summarised=True))
 
     @unary
     async def ListRuns(self, request: pb.ListRunsRequest, context: Context) -> pb.ListRunsResponse:
@@ -262,15 +263,17 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     async def shown(self, run_id: str) -> pb.Run:
         """The message of a run as it is now, with its first page of steps. Raises RunNotFoundError."""
-        return await self._whole(await run_page(self._store, run_id))
+        return await self._whole(await run_page(self._store, run_id), summarised=True)
 
     async def _with_progress(self, run: Run) -> Run:
         """The run with the progress that its current step has reported."""
         return replace(run, progress=await self._progress.of(run))
 
-    async def _whole(self, run: Run) -> pb.Run:
+    async def _whole(self, run: Run, *, summarised: bool = False) -> pb.Run:
         """The message of a run with facts of its definition, and with as many steps as fit."""
         made = run_messages.run(run, await self._plans.plan_of(run))
+        if summarised:
+            await run_summary.add_steps(made, run, self._store)
         if self._queue.lacks_slot(run):
             made.waiting_for = pb.WAITING_FOR_EVENT_SLOT
         waiting = [step for step in made.steps if self._waits(run.steps[step.id])]

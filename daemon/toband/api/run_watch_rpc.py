@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
 from toban.v1 import run_pb2 as pb
-from toband.api import pages, run_messages
+from toband.api import pages, run_messages, run_summary
 from toband.api.request_errors import InvalidFieldError
 from toband.api.run_pages import next_run_page, run_page
 from toband.domain.plan import Plan
@@ -76,7 +76,9 @@ class RunWatchRpc:
         sequence, first = page.sequence, True
         while True:
             made = run_messages.run(page, plan)
-            if not first:
+            if first:
+                await run_summary.add_steps(made, page, self._store)
+            else:
                 run_messages.leave_out_params(made)
             for part, rest in _parts(made):
                 yield pb.WatchRunResponse(sequence=sequence, run=part, partial=more or rest)
@@ -114,3 +116,5 @@ def _parts(run: pb.Run) -> Iterator[tuple[pb.Run, bool]]:
         if not steps:
             return
         run_messages.leave_out_params(run)
+        run.summary.ClearField("steps")
+        run.summary.left_out = 0

@@ -100,6 +100,7 @@ class Plan:
             ended_steps=sum(count for state, count in states.items() if state.terminal),
             failed_steps=states[StepState.FAILED],
             incomplete_steps=states[StepState.INCOMPLETE],
+            step_states=dict(states),
             steps=steps,
             retry_of=retry_of,
             from_run=from_run,

@@ -398,8 +398,8 @@ class Run:
     `missed` are the earlier due times that it represents too. `event` is the event that started it, as templates see
     it; None: none did. `depth` is how many runs are before it in a chain of events. `params_bytes`, above zero:
     parameters of this many bytes were left out of this copy. `total_steps`, `ended_steps`, `failed_steps` and
-    `incomplete_steps` count steps of the definition, not instances. `touched` is the ids of the steps that its last
-    change is about.
+    `incomplete_steps` count steps of the definition, not instances, and so does `step_states`, by state. `touched` is
+    the ids of the steps that its last change is about.
     """
 
     id: str
@@ -421,6 +421,7 @@ class Run:
     incomplete_steps: int = 0
     ended_steps: int = 0
     total_steps: int = 0
+    step_states: Mapping[StepState, int] = field(default_factory=dict)
     current_step: str = ""
     progress: Progress | None = None
     cancel_requested_at: datetime | None = None

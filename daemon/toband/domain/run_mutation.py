@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -75,6 +76,8 @@ class RunMutation:
         step = _copy_step(before, changes)
         if step.state is not before.state:
             check_step_move(before.state, step.state)
+            if not step.parent:
+                self._count(before.state, step.state)
         self.steps[name] = step
         self.index.replace(before, step)
         self._changed = True
@@ -107,14 +110,20 @@ class RunMutation:
         self.conclude(name, StepState.FAILED, reason, at=self.then)
 
     def conclude(self, name: str, state: StepState, reason: str = "", *, at: datetime) -> None:
-        """Gives a step its terminal state, and counts it."""
+        """Gives a step its terminal state."""
         self.set(name, state=state, reason=reason, retrying=False, not_before=None, overdue=None, finished_at=at)
         parent = self.steps[name].parent
         if parent:
             self.set(parent, ended=self.steps[parent].ended + 1)
-            return
+
+    def _count(self, before: StepState, after: StepState) -> None:
+        """Counts a step of the definition in its next state."""
+        states = Counter(self.run.step_states)
+        states[before] -= 1
+        states[after] += 1
         self.set_run(
-            ended_steps=self.run.ended_steps + 1,
-            failed_steps=self.run.failed_steps + (state is StepState.FAILED),
-            incomplete_steps=self.run.incomplete_steps + (state is StepState.INCOMPLETE),
+            step_states=dict(+states),
+            ended_steps=self.run.ended_steps + after.terminal,
+            failed_steps=self.run.failed_steps + (after is StepState.FAILED),
+            incomplete_steps=self.run.incomplete_steps + (after is StepState.INCOMPLETE),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from toband.domain.run_model import Run, RunState
+from toband.domain.run_model import Run, RunState, StepRun
 from toband.ports.records import HistoryEntry, Request, RunChange, UpdateResult
 
 
@@ -54,6 +54,10 @@ class RunStore(Protocol):
 
     async def get_run_page(self, run_id: str, *, after: int = -1, limit: int = 500) -> Run | None:
         """The run with at most `limit` of its steps and instances, those with a position above `after`."""
+        ...
+
+    async def defined_steps(self, run: Run) -> Sequence[StepRun]:
+        """The steps of the definition as they are in the run, by position: without instances and attempts."""
         ...
 
     async def list_runs(

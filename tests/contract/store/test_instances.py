@@ -177,6 +177,18 @@ async def test_a_loop_of_iterations_and_checks(store: Store) -> None:
     assert await store.save(change(run, touched(run, {"s0": again}))) is UpdateResult.WRONG_STATE
 
 
+async def test_the_steps_of_the_definition_are_read_without_instances(store: Store) -> None:
+    await with_workflow(store)
+    run = await stored_run(store)
+    await stored_run(store)
+    assert list(await store.defined_steps(run)) == list(run.steps.values())
+    run = await save(store, run, launched(run, "s1"))
+    run = await save(store, run, fanned_out(run, "s0", [1, 2, 3]))
+    steps = [step for step in run.steps.values() if not step.parent]
+    assert 1 < len(steps) < len(run.steps)
+    assert list(await store.defined_steps(run)) == [replace(step, attempt=None) for step in steps]
+
+
 async def test_a_pause_and_a_back_off(store: Store) -> None:
     await with_workflow(store)
     run = await stored_run(store)

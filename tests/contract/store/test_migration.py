@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -226,6 +227,7 @@ def check(run: Run, attempt_id: str) -> None:
     assert (run.retry_of, run.parent_run, run.incomplete_steps, run.paused_at) == ("", "", 0, None)
     assert (run.schedule, run.scheduled_at, run.missed) == ("", None, ())
     assert (run.event, run.depth) == (None, 0)
+    assert run.step_states == {StepState.RUNNING: 1, StepState.PENDING: STEPS - 1}
 
 
 async def test_runs_steps_and_history_are_what_they_were(empty_url: str, old: tuple[str, str]) -> None:
@@ -239,7 +241,7 @@ async def test_runs_steps_and_history_are_what_they_were(empty_url: str, old: tu
         check(run, attempt_id)
         assert moving(run.steps) == frozenset(("s1",))
         (entry,) = await store.history(run_id)
-        assert entry.run == run
+        assert entry.run == replace(run, step_states={})
         assert (await store.stored_size()).bytes == 9
 
         # And the run goes on.

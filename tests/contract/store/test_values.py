@@ -168,6 +168,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     "incomplete_steps": counts,
     "ended_steps": counts,
     "total_steps": counts,
+    "step_states": st.dictionaries(st.sampled_from(StepState), counts),
     "current_step": words,
     "progress": st.none() | st.builds(Progress, current=seconds, total=seconds, message=words),
     "cancel_requested_at": maybe_times,

@@ -74,11 +74,47 @@ def test_a_started_run_is_told_whole(daemon: Daemon, tmp_path: Path) -> None:
     run = daemon.wait_run(made.id)
     assert (run_state(run), run.current_step, run.current_step_index) == ("SUCCEEDED", "", -1)
     assert (run.steps_ended, run.steps_total, run.failed_steps) == (2, 2, 0)
-    assert json.loads(run.summary_json) == {"SUCCEEDED": 2}
+    (found,) = daemon.runs.ListRuns(pb.ListRunsRequest(workflow="whole"), timeout=20).runs
+    assert [(each.state, each.count) for each in found.summary.counts] == [(pb.STEP_STATE_SUCCEEDED, 2)]
+    assert run.summary.counts == found.summary.counts
+    assert not found.summary.steps
     times = [run.created_at, run.started_at, run.steps[0].started_at, run.steps[0].finished_at]
     times += [run.steps[1].started_at, run.steps[1].finished_at, run.finished_at]
     moments = [time.ToMicroseconds() for time in times]
     assert moments == sorted(moments)
+
+
+def test_the_summary_has_each_step_in_short(daemon: Daemon) -> None:
+    steps = {
+        "good": {"run": "true", "for_each": ["a", "b"]},
+        "flaky": {"run": "exit 7", "max_retries": 1, "on_failure": "continue", "retry": {"delay": "10ms"}},
+        "unwanted": {"run": "true", "when": "false"},
+        "bad": {"run": "exit 3", "depends_on": ["good", "flaky"]},
+        "after": {"run": "true", "depends_on": ["bad"]},
+    }
+    apply(daemon, "summed-up", steps=steps)
+    run = daemon.run("summed-up")
+    found = {step.id: step for step in run.summary.steps}
+    assert list(found) == list(steps)
+    assert (found["good"].instances, found["good"].instances_ended, found["good"].attempts) == (2, 2, 2)
+    assert (found["flaky"].state, found["flaky"].attempts, found["flaky"].error) == (
+        pb.STEP_STATE_FAILED,
+        2,
+        "exit code 7",
+    )
+    assert found["flaky"].duration.ToMicroseconds() > 0
+    assert (found["bad"].error, found["bad"].attempts) == ("exit code 3", 1)
+    assert (found["unwanted"].skip_reason, found["unwanted"].HasField("duration")) == (pb.SKIP_REASON_WHEN, False)
+    assert found["after"].skip_reason
+    assert {each.state: each.count for each in run.summary.counts} == {
+        pb.STEP_STATE_SUCCEEDED: 1,
+        pb.STEP_STATE_FAILED: 2,
+        pb.STEP_STATE_SKIPPED: 2,
+    }
+    pages = [pb.GetRunRequest(id=run.id, step_page_size=1)]
+    pages.append(pb.GetRunRequest(id=run.id, step_page_token=daemon.runs.GetRun(pages[0]).next_step_page_token))
+    first, rest = (daemon.runs.GetRun(page, timeout=20).run.summary for page in pages)
+    assert (first, list(rest.steps)) == (run.summary, [])
 
 
 def test_runs_are_listed_newest_first_and_pages_are_stable_under_inserts(daemon: Daemon) -> None:

@@ -70,6 +70,14 @@ def test_each_change_comes_once_in_order_and_the_last_one_is_the_end(
     assert (progress[0], progress[-1]) == (0, 4)
 
 
+def test_every_change_counts_the_steps_by_state(changes: list[pb.WatchRunResponse]) -> None:
+    assert all(sum(each.count for each in message.run.summary.counts) == 4 for message in changes)
+    assert [step.id for step in changes[0].run.summary.steps] == ["first", "left", "right", "last"]
+    assert not any(message.run.summary.steps for message in changes[1:])
+    counts = {each.state: each.count for each in changes[-1].run.summary.counts}
+    assert counts == {pb.STEP_STATE_SUCCEEDED: 3, pb.STEP_STATE_FAILED: 1}
+
+
 def test_changes_put_together_are_the_run(daemon: Daemon, changes: list[pb.WatchRunResponse]) -> None:
     steps = {step.id: step for message in changes for step in message.run.steps}
     assert all(len(message.run.steps) < 4 for message in changes[1:]), "only what changed"
@@ -84,7 +92,7 @@ def header(run: pb.Run) -> Message:
     made = pb.Run()
     made.CopyFrom(run)
     del made.steps[:]
-    made.summary_json = ""
+    made.summary.ClearField("steps")
     return made
 
 

@@ -12,7 +12,7 @@ import pytest
 from helpers.messages import waits_for
 from toban.definition import ErrorClass, JobType, parse
 from toban.v1 import dead_letter_pb2, run_pb2
-from toband.api import run_messages
+from toband.api import run_messages, run_summary
 from toband.domain.plan import Plan
 from toband.domain.run_events import Event, name_of_type
 from toband.domain.run_model import (
@@ -167,17 +167,25 @@ def test_an_item_may_be_null_or_false(plan: Plan) -> None:
         assert json.loads(run_messages.step(step, plan).item_json) == item
 
 
-def test_the_summary_counts_steps_of_the_definition_and_only_if_all_are_there(plan: Plan) -> None:
-    states = [StepState.SUCCEEDED, StepState.FAILED, *[StepState.SKIPPED] * 4]
-    names = plan.ordered
-    steps = [
-        StepRun(id=name, index=index, state=state)
-        for index, (name, state) in enumerate(zip(names, states, strict=True))
+def test_the_summary_counts_states(plan: Plan) -> None:
+    states = {StepState.SKIPPED: 4, StepState.FAILED: 1, StepState.SUCCEEDED: 2000}
+    summary = run_messages.run(run_of(plan, step_states=states), plan).summary
+    assert [(each.state, each.count) for each in summary.counts] == [
+        (run_pb2.STEP_STATE_SUCCEEDED, 2000),
+        (run_pb2.STEP_STATE_FAILED, 1),
+        (run_pb2.STEP_STATE_SKIPPED, 4),
     ]
-    instance = StepRun(id="build[0]", index=1, parent="build", instance=0, state=StepState.SUCCEEDED)
-    whole = run_messages.run(run_of(plan, *steps, instance), plan)
-    assert json.loads(whole.summary_json) == {"FAILED": 1, "SKIPPED": 4, "SUCCEEDED": 1}
-    assert run_messages.run(run_of(plan, *steps[:-1], instance), plan).summary_json == ""
+    assert (list(summary.steps), summary.left_out) == ([], 0)
+
+
+def test_a_summary_of_many_steps_has_those_that_did_not_succeed() -> None:
+    states = {700: StepState.FAILED, 3: StepState.RUNNING, 999: StepState.CANCELLED}
+    steps = [
+        StepRun(id=f"s{number}", index=number, state=states.get(number, StepState.SUCCEEDED)) for number in range(1000)
+    ]
+    shown = [step.index for step in run_summary.choose(steps)]
+    assert shown == [*range(98), 700, 999]
+    assert run_summary.choose(steps[:100]) == steps[:100]
 
 
 def test_iterations_are_of_steps_with_a_check(plan: Plan) -> None:

@@ -24,6 +24,8 @@ def failed(daemon: FakeDaemon) -> RunRecord:
     daemon.step(record, "build", run_pb2.STEP_STATE_FAILED, exit_code=2, reason="exit code 2")
     daemon.step(record, "publish", run_pb2.STEP_STATE_SKIPPED, skip_reason=run_pb2.SKIP_REASON_UPSTREAM)
     daemon.finish(record, run_pb2.RUN_STATE_FAILED, "step build: exit code 2")
+    for state in (run_pb2.STEP_STATE_SUCCEEDED, run_pb2.STEP_STATE_FAILED, run_pb2.STEP_STATE_SKIPPED):
+        run.summary.counts.add(state=state, count=1)
     run.finished_at.FromJsonString("2026-02-01T00:16:32Z")
     return record
 
@@ -37,6 +39,7 @@ def test_show_draws_the_steps_and_what_failed(cli: Cli, failed: RunRecord) -> No
     assert "error:      step build: exit code 2" in lines
     assert "started:    2026-02-01 09:15:30" in lines
     assert "took:       1m 02s" in lines
+    assert "steps:      1 failed, 1 succeeded, 1 skipped" in lines
     rows = {line.split()[0]: line for line in lines if line}
     assert rows["fetch"].split()[1:3] == ["succeeded", "0"]
     assert rows["build"].split()[1:3] == ["failed", "2"]

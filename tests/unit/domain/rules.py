@@ -152,6 +152,7 @@ def _check_counters(after: Run) -> None:
     steps = [step for step in after.steps.values() if not step.parent]
     states = Counter(step.state for step in steps)
     assert after.total_steps == len(steps)
+    assert after.step_states == states
     assert after.failed_steps == states[StepState.FAILED]
     assert after.incomplete_steps == states[StepState.INCOMPLETE]
     assert after.ended_steps == sum(step.state.terminal for step in steps)

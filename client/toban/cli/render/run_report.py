@@ -24,7 +24,7 @@ from toban.cli.render.run_text import (
     shortfall,
 )
 from toban.cli.render.step_table import Row, step_rows
-from toban.cli.render.step_text import CHECK, needs_approval, typed
+from toban.cli.render.step_text import CHECK, needs_approval, summary_text, typed
 from toban.cli.session import Session
 from toban.quantity_text import counted, size_text
 from toban.v1 import run_pb2
@@ -139,6 +139,7 @@ def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
             ("paused", clock(run.paused_at, absent="")),
             ("cancel requested", clock(run.cancel_requested_at, absent="")),
             ("progress", _progress(run)),
+            ("steps", summary_text(run.summary) if run.HasField("finished_at") else ""),
             ("artifacts", _artifacts(run)),
         ],
     )

@@ -90,8 +90,19 @@ def needs_approval(step: run_pb2.Step) -> bool:
 
 def tally(steps: Iterable[run_pb2.Step]) -> str:
     """Counts of states, failures first: `1 failed, 2 running, 40 succeeded`."""
-    counts = Counter(step.state for step in steps)
-    return ", ".join(f"{counts[state]} {enum_word(run_pb2.StepState, state)}" for state in _COUNTED if counts[state])
+    return _counts_text(Counter(step.state for step in steps))
+
+
+def summary_text(summary: run_pb2.RunSummary) -> str:
+    """As `tally`, for all steps of a run."""
+    return _counts_text({each.state: each.count for each in summary.counts})
+
+
+def _counts_text(counts: Mapping[run_pb2.StepState.ValueType, int]) -> str:
+    """Counts of states, failures first."""
+    return ", ".join(
+        f"{counts[state]} {enum_word(run_pb2.StepState, state)}" for state in _COUNTED if counts.get(state)
+    )
 
 
 def typed(step: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, bindparam, func, select
 
 from toband.domain.overlap import is_full
-from toband.domain.run_model import Run, RunState, StepRun, StepState
+from toband.domain.run_model import INSTANCE_BITS, Run, RunState, StepRun, StepState
 from toband.ports import ActiveRunError, HistoryEntry, Request, RunChange, RunGoneError, UpdateResult
 from toband.store.rows import dead_letters, run_history, run_transitions
 from toband.store.rows.idempotent_calls import recall, remember
@@ -67,6 +67,12 @@ _STEPS = (
     .order_by(step_runs.c.position)
     .limit(bindparam("at_most"))
 )
+_DEFINED_STEPS = (
+    select(step_runs)
+    .where(step_runs.c.run_id == bindparam("run_id"))
+    .where(step_runs.c.position.in_(bindparam("positions", expanding=True)))
+    .order_by(step_runs.c.position)
+)
 _NEWEST = select(runs).where(runs.c.workflow == bindparam("workflow")).order_by(runs.c.id.desc()).limit(1)
 _ACTIVE_IDS = select(runs.c.id).where(among(runs.c.state, ACTIVE_RUNS)).order_by(runs.c.id)
 _STATES = select(runs.c.id, runs.c.state).where(runs.c.id.in_(bindparam("run_ids", expanding=True)))
@@ -120,6 +126,19 @@ class SqlRuns(OpenDatabase):
     @reading
     def get_run_page(self, connection: Connection, run_id: str, *, after: int = -1, limit: int = 500) -> Run | None:
         return _find(connection, run_id, after, limit)
+
+    @reading
+    def defined_steps(self, connection: Connection, run: Run) -> Sequence[StepRun]:
+        found: list[StepRun] = []
+        for first in range(0, run.total_steps, _AT_ONCE):
+            # Each by its key: instances, which may be many, are not read.
+            indexes = range(first, min(first + _AT_ONCE, run.total_steps))
+            some = {"run_id": run.id, "positions": [index << INSTANCE_BITS for index in indexes]}
+            found += (
+                step_from(dict(zip(STEP_COLUMNS, row, strict=True)), None)
+                for row in connection.execute(_DEFINED_STEPS, some)
+            )
+        return found
 
     @reading
     def list_runs(

@@ -26,6 +26,7 @@ from toband.domain.run_model import (
     ResourceUse,
     Run,
     StepRun,
+    StepState,
     TreeCause,
     TreeEnding,
 )
@@ -149,6 +150,7 @@ def run_facts(run: Run) -> Raw:
         "incomplete_steps": run.incomplete_steps,
         "ended_steps": run.ended_steps,
         "total_steps": run.total_steps,
+        "step_states": to_json(run.step_states),
         "current_step": printable(run.current_step),
         "progress": None if run.progress is None else _progress_json(run.progress),
         "cancel_requested_at": _time(run.cancel_requested_at),
@@ -351,6 +353,7 @@ def run_from(values: Values, steps: Mapping[str, StepRun]) -> Run:
         incomplete_steps=values["incomplete_steps"],
         ended_steps=values["ended_steps"],
         total_steps=values["total_steps"],
+        step_states={StepState(state): count for state, count in values["step_states"].items()},
         current_step=values["current_step"],
         progress=None if values["progress"] is None else _progress(*values["progress"]),
         cancel_requested_at=values["cancel_requested_at"],
