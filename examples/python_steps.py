@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toban.step import Context, RateLimitError, ValidationError
+from toban.step import Context, Emitter, Event, RateLimitError, ValidationError, WorkflowResult
 
 
 def read_rows(context: Context) -> dict[str, object]:
@@ -21,6 +21,14 @@ async def ask_service(about: list[str], context: Context) -> str:
     if context.metadata["attempt"] == 1:
         raise RateLimitError("too many requests", retry_after=0.1)
     return f"yes to {', '.join(about)}"
+
+
+def announce(names: list[str], event: Event, context: Context, emitter: Emitter) -> WorkflowResult:
+    """Gets the event that started the run, false if none did, and emits one; the result says whether it succeeded."""
+    if not names:
+        return WorkflowResult(False, error="there are no rows to announce")
+    emitter.emit("rows.read", {"rows": len(names)}, dedupe_key=context.metadata["run_id"])
+    return WorkflowResult(True, output={"started_by": event.type or "hand"})
 
 
 def validate(total: str, least: int) -> None:

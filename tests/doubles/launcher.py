@@ -18,7 +18,7 @@ class ScriptedLauncher:
         self.gate: asyncio.Event | None = None
         self.preparing = False
 
-    async def prepare(self, run_id: str, params: object) -> None:
+    async def prepare(self, run_id: str, params: object, event: object = None) -> None:
         if self.gate is not None:
             self.preparing = True
             await self.gate.wait()

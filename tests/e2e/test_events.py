@@ -100,6 +100,41 @@ steps:
     assert printed(daemon, run.id) == '{"id":7,"日":[null,1.5]} {"day":"friday","ids":[7,8]}\n'
 
 
+def test_a_function_gets_the_event_its_context_and_an_emitter(daemon: Daemon, tmp_path: Path) -> None:
+    (tmp_path / "executors.py").write_text("""
+from toban.step import WorkflowResult
+
+async def analyse(event, context, emitter):
+    if not event:
+        return WorkflowResult(False, error=ValueError("there is no event"))
+    issue = event.payload["data"]
+    emitter.emit({"type": "ANALYSED", "payload": {"id": issue["id"]}})
+    emitter.emit("ANALYSED", {"id": -issue["id"]}, dedupe_key="analysed")
+    return WorkflowResult(True, {"run": context.metadata["run_id"], "type": event.type, "at": event["at"]})
+""")
+    definition = """
+name: executor
+description: x
+on: {event: ISSUE, condition: event.payload.entity == 'issue'}
+steps:
+  - {name: analyse, job_type: python, target: "executors:analyse"}
+  - {name: file, run: 'cat "$TOBAN_EVENT"'}
+"""
+    daemon.apply(definition, str(tmp_path))
+    daemon.apply(listening("next", "ANALYSED", "echo {{ event.payload.id }} {{ event.depth }}"))
+    event = wait_ended(daemon, daemon.emit("ISSUE", {"entity": "issue", "data": {"id": 7, "title": "題"}}))
+    run = daemon.get_run(event.runs[0].run_id)
+    assert run.state == run_pb2.RUN_STATE_SUCCEEDED, run.error_message
+    result = json.loads(run.steps[0].result_json)
+    assert (result["run"], result["type"]) == (run.id, "ISSUE")
+    found = json.loads(printed(daemon, run.id))
+    assert (found["id"], found["at"], found["payload"]["data"]["title"]) == (event.id, result["at"], "題")
+    analysed = [wait_ended(daemon, each) for each in events_of(daemon, "ANALYSED")]
+    assert sorted(printed(daemon, each.runs[0].run_id) for each in analysed) == ["-7 1\n", "7 1\n"]
+    by_hand = daemon.run("executor")
+    assert by_hand.error_message == "step analyse failed: ValueError: there is no event"
+
+
 def test_what_fails_is_an_event(daemon: Daemon) -> None:
     daemon.apply("name: fails\ndescription: x\nsteps: {bad: {run: exit 3}}\n")
     daemon.apply(listening("told", "[RUN_FAILED, STEP_FAILED]", "echo {{ event.payload.workflow }}"))

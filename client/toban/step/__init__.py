@@ -12,10 +12,13 @@ from __future__ import annotations
 from toban.step.context import (
     Context,
     DaemonError,
+    Emitter,
+    Event,
     NotInAStepError,
     Scheduler,
     context_dir,
     emit,
+    event,
     outputs,
     params,
     progress,
@@ -34,11 +37,14 @@ from toban.step.errors import (
     WorkflowError,
     WorkflowTimeoutError,
 )
+from toban.step.workflow_result import WorkflowResult
 
 __all__ = [
     "AIDriverError",
     "Context",
     "DaemonError",
+    "Emitter",
+    "Event",
     "FatalError",
     "NetworkError",
     "NonRetryableError",
@@ -50,9 +56,11 @@ __all__ = [
     "TransientError",
     "ValidationError",
     "WorkflowError",
+    "WorkflowResult",
     "WorkflowTimeoutError",
     "context_dir",
     "emit",
+    "event",
     "outputs",
     "params",
     "progress",

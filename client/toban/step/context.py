@@ -13,13 +13,14 @@ import sys
 from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict  # noqa: UP035
 
 _KEY_REFUSED = ("=", "<<", "\n", "\r")
 # The command line itself times out earlier.
 _ANSWERS_WITHIN = 120.0
 _UNREACHABLE = 3
 _LISTED = 1000
+_LONGEST_ERROR = 4000
 
 
 class NotInAStepError(RuntimeError):
@@ -49,6 +50,48 @@ def params() -> dict[str, Any]:
     with open(_setting("TOBAN_PARAMS"), encoding="utf-8") as file:
         found: dict[str, Any] = json.load(file)
     return found
+
+
+class Event(Dict[str, Any]):  # noqa: UP006 - Python 3.8 cannot subscript dict
+    """The event that started the run: a mapping of the fields that `{{ event }}` has, which are attributes too.
+
+    In a run that no event started it is false, and its fields are empty.
+    """
+
+    def __init__(self, *fields: Any) -> None:
+        super().__init__(_NO_EVENT, payload={})
+        self.update(*fields)
+
+    def __bool__(self) -> bool:
+        return bool(self["type"])
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"an event has no field {name!r}") from None
+
+
+_NO_EVENT = {
+    "id": "",
+    "type": "",
+    "payload": {},
+    "source": "",
+    "source_run": "",
+    "source_step": "",
+    "depth": 0,
+    "at": "",
+}
+
+
+def event() -> Event:
+    """The event that started the run. Raises NotInAStepError, OSError."""
+    _setting("TOBAN_RUN_ID")
+    path = os.environ.get("TOBAN_EVENT")
+    if not path:
+        return Event()
+    with open(path, encoding="utf-8") as file:
+        return Event(json.load(file))
 
 
 def context_dir() -> Path:
@@ -100,17 +143,31 @@ def progress(current: float, total: float | None = None, message: str = "") -> N
     print(f"::progress {far} {message}".rstrip(), flush=True)
 
 
-def emit(event_type: str, payload: Any = None, *, dedupe_key: str = "") -> str:
+def emit(event_type: str | Mapping[str, Any], payload: Any = None, *, dedupe_key: str = "") -> str:
     """Emits an event, which starts the workflows that listen to it; returns its id once it is stored.
 
+    A mapping `{"type": …, "payload": …}` may be given instead of type and payload.
     `payload` is any JSON value; None means {}. If a stored event of this type has the same `dedupe_key`, nothing is
     stored and that event's id is returned: with a key, a retried step does not emit its events twice. Raises
     NotInAStepError, DaemonError, TypeError and ValueError for a payload that is not JSON.
     """
+    if not isinstance(event_type, str):
+        given = dict(event_type)
+        event_type, payload = given.pop("type", ""), given.pop("payload", payload)
+        if given or not isinstance(event_type, str):
+            raise TypeError("an event to emit has a type, which is a text, and a payload, nothing else")
     # Every sender produces the same text, and refuses the same values.
     text = json.dumps({} if payload is None else payload, ensure_ascii=False, allow_nan=False)
     text.encode()
     return str(_daemon().emit(event_type, text, dedupe_key)["id"])
+
+
+class Emitter:
+    """The `emitter` argument of a python step's function."""
+
+    def emit(self, event_type: str | Mapping[str, Any], payload: Any = None, *, dedupe_key: str = "") -> str:
+        """See `emit`."""
+        return emit(event_type, payload, dedupe_key=dedupe_key)
 
 
 class Scheduler:
@@ -298,6 +355,11 @@ class Context:
         return params()
 
     @property
+    def event(self) -> Event:
+        """The event that started the run."""
+        return event()
+
+    @property
     def inputs(self) -> Mapping[str, Path]:
         """The paths of the step's inputs, by their names in its workspace."""
         found = json.loads(os.environ.get("TOBAN_INPUTS") or "{}")
@@ -326,13 +388,18 @@ class Context:
         """See `progress`."""
         progress(current, total, message)
 
-    def emit(self, event_type: str, payload: Any = None, *, dedupe_key: str = "") -> str:
+    def emit(self, event_type: str | Mapping[str, Any], payload: Any = None, *, dedupe_key: str = "") -> str:
         """See `emit`."""
         return emit(event_type, payload, dedupe_key=dedupe_key)
 
     @property
     def scheduler(self) -> Scheduler:
         return Scheduler()
+
+
+def say_error(text: str) -> None:
+    """Hands on the error message of the step that is about to fail."""
+    set_output("toban.error", text[:_LONGEST_ERROR].encode(errors="backslashreplace").decode())
 
 
 def say_class(error: BaseException) -> None:

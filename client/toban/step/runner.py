@@ -1,11 +1,16 @@
 """Calls the function of a python step. Started by path, so that any interpreter can run it: standard library only.
 
-$TOBAN_CALL names the function; its result goes to the file $TOBAN_RESULT as JSON. A parameter `context` without another
-value gets the context of `context.py`, beside this file. Exit 78 (never retried) means that there was no function to
-call, exit 1 that it raised; the exception's error class and retry delay are handed on.
+$TOBAN_CALL names the function; its result goes to the file $TOBAN_RESULT as JSON. Parameters `event`, `context` and
+`emitter` without another value get those of `context.py`, beside this file. Exit 78 (never retried) means that there
+was no function to call, exit 1 that it raised, or returned a failure; the error's message, class and retry delay are
+handed on.
 """
 
+from __future__ import annotations
+
 import asyncio
+import contextlib
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -18,6 +23,7 @@ from typing import Any
 RESULT_LIMIT = 1024 * 1024
 EXIT_RAISED = 1
 EXIT_NOTHING_TO_CALL = 78
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def main() -> int:
@@ -32,38 +38,62 @@ def main() -> int:
             function = getattr(function, name)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
-            traceback.print_exc()
-            return EXIT_RAISED
-        return _nothing(f"cannot call {call['target']}: there is no module {error.name!r}")
+            return _raised(error)
+        text = f"cannot call {call['target']}: there is no module {error.name!r}"
+        return _refused(text, EXIT_NOTHING_TO_CALL)
     except AttributeError as error:
-        return _nothing(f"cannot call {call['target']}: {error}")
+        return _refused(f"cannot call {call['target']}: {error}", EXIT_NOTHING_TO_CALL)
     except Exception as error:
         return _raised(error)
     if not callable(function):
-        return _nothing(f"cannot call {call['target']}: it is not a function")
+        return _refused(f"cannot call {call['target']}: it is not a function", EXIT_NOTHING_TO_CALL)
     args, kwargs = call["args"], call["kwargs"]
-    if _wants_context(function, args, kwargs):
-        kwargs["context"] = _load_context().Context()
     try:
-        result = function(*args, **kwargs)
+        result = function(*args, **kwargs, **_provided(function, args, kwargs))
         if inspect.isawaitable(result):
             result = asyncio.run(_await(result))
-    except Exception as error:
-        return _raised(error)
-    return _keep(call["target"], result, result_path)
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            _say(error.code)
+        raise
+    except (Exception, asyncio.CancelledError) as error:
+        if not _is_result(error):
+            return _raised(error)
+        result = error
+    if not _is_result(result):
+        return _keep(call["target"], result, result_path)
+    code = _keep(call["target"], result.output, result_path)
+    return code if result.success else _failed(result.error)
 
 
-def _wants_context(function: Any, args: Any, kwargs: Any) -> bool:
+def _provided(function: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Values for the parameters that the call leaves open. A default other than None stays."""
     try:
         signature = inspect.signature(function)
         given = signature.bind_partial(*args, **kwargs).arguments
     except (TypeError, ValueError):
-        return False  # the call itself reports the problem
-    wanted = signature.parameters.get("context")
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return wanted is not None and wanted.kind in kinds and "context" not in given
+        return {}  # the call itself reports the problem
+    provided: dict[str, Any] = {}
+    for name, make in (("event", "event"), ("context", "Context"), ("emitter", "Emitter")):
+        wanted = signature.parameters.get(name)
+        if wanted is None or name in given or wanted.kind not in _BY_NAME:
+            continue
+        if wanted.default is inspect.Parameter.empty:
+            provided[name] = getattr(_load_context(), make)()
+        elif wanted.default is None:
+            found = getattr(_load_context(), make)()
+            # Without an event the default stays.
+            provided[name] = found if name != "event" or found else None
+    return provided
 
 
+def _is_result(found: object) -> bool:
+    """Whether it is a WorkflowResult: by the name of its class, because the interpreter may lack Toban."""
+    named = any(each.__name__ == "WorkflowResult" for each in type(found).__mro__)
+    return named and all(hasattr(found, name) for name in ("success", "output", "error"))
+
+
+@functools.lru_cache(maxsize=1)
 def _load_context() -> Any:
     """Loads by path: the interpreter may lack Toban, or have another release."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "context.py")
@@ -75,11 +105,42 @@ def _load_context() -> Any:
     return module
 
 
-def _raised(error: Exception) -> int:
-    traceback.print_exc()
+def _raised(error: BaseException) -> int:
+    traceback.print_exception(type(error), error, error.__traceback__)
+    return _handed_on(error)
+
+
+def _handed_on(error: BaseException) -> int:
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    name = type(error).__name__
+    _say(f"{name}: {text}" if text else name)
     if hasattr(error, "toban_error_class"):
         _load_context().say_class(error)
     return EXIT_RAISED
+
+
+def _failed(error: object) -> int:
+    """The function returned a failure: its error is an exception, or anything that describes it."""
+    if isinstance(error, BaseException):
+        return _raised(error) if error.__traceback__ is not None else _told(error)
+    text = str(error) if error else "it returned success=False without an error"
+    print(text, file=sys.stderr)
+    _say(text)
+    return EXIT_RAISED
+
+
+def _told(error: BaseException) -> int:
+    print("".join(traceback.format_exception_only(type(error), error)), end="", file=sys.stderr)
+    return _handed_on(error)
+
+
+def _say(text: str) -> None:
+    """The step's error message. Without it, the exit code says that the step failed."""
+    with contextlib.suppress(Exception):
+        _load_context().say_error(text)
 
 
 async def _await(result: object) -> object:
@@ -92,23 +153,20 @@ def _keep(target: str, result: object, path: str) -> int:
     try:
         text = json.dumps(result, ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        print(f"cannot store what {target} returned: it is not JSON: {error}", file=sys.stderr)
-        return EXIT_RAISED
+        return _refused(f"cannot store what {target} returned: it is not JSON: {error}", EXIT_RAISED)
     data = text.encode()
     if len(data) > RESULT_LIMIT:
-        print(
-            f"cannot store what {target} returned: {len(data)} bytes, at most {RESULT_LIMIT} are kept",
-            file=sys.stderr,
-        )
-        return EXIT_RAISED
+        text = f"cannot store what {target} returned: {len(data)} bytes, at most {RESULT_LIMIT} are kept"
+        return _refused(text, EXIT_RAISED)
     with open(path, "wb") as file:
         file.write(data)
     return 0
 
 
-def _nothing(text: str) -> int:
+def _refused(text: str, code: int) -> int:
     print(text, file=sys.stderr)
-    return EXIT_NOTHING_TO_CALL
+    _say(text)
+    return code
 
 
 if __name__ == "__main__":

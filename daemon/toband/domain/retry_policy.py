@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from toban.definition import ErrorClass, FailurePolicy, JobType, OnLost, Step, parse_duration
+from toban.limits import cut
+from toban.safe_text import escaped_line
 from toband.domain.run_events import AttemptEnded
 from toband.domain.run_model import StepRun, StepState, TreeCause
 
 CLASS_OUTPUT = "toban.error_class"
 """The output with which a step sets the class of its failure."""
 WAIT_OUTPUT = "toban.retry_after"
-OWN_OUTPUTS = frozenset({CLASS_OUTPUT, WAIT_OUTPUT})
+ERROR_OUTPUT = "toban.error"
+"""The output with which a step sets the message of its failure."""
+OWN_OUTPUTS = frozenset({CLASS_OUTPUT, WAIT_OUTPUT, ERROR_OUTPUT})
+_LONGEST_ERROR_SAID = 1000
 RATE_LIMIT_FACTOR = 10
 """The backoff after a rate limit is this many times longer."""
 WAIT_MOST = 86_400.0
@@ -45,6 +50,13 @@ def wait_asked(event: AttemptEnded) -> float | None:
         return min(WAIT_MOST, parse_duration(asked)) if asked else None
     except ValueError:
         return None
+
+
+def error_said(event: AttemptEnded) -> str:
+    """The message that a step which failed by itself set, as one line; empty if it set none."""
+    if event.not_started or event.signal is not None or event.ending.cause is not TreeCause.EXITED:
+        return ""
+    return cut(escaped_line(event.outputs.get(ERROR_OUTPUT, "")).strip(), _LONGEST_ERROR_SAID)
 
 
 def retry_delay(

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import assert_never
 
 from toban.definition import Step, format_duration
+from toband.domain.retry_policy import error_said
 from toband.domain.run_events import AttemptEnded, ChildEnded
 from toband.domain.run_model import EndingCause, RunState, StepRun, TreeCause
 
@@ -106,7 +107,7 @@ def attempt_ended(event: AttemptEnded, definition: Step) -> str:
             return f"exceeded its limit of {event.ending.limit}"
         case TreeCause.EXITED | TreeCause.LOST:
             killed = event.signal is not None
-            how = f"killed by signal {event.signal}" if killed else f"exit code {event.exit_code}"
+            how = f"killed by signal {event.signal}" if killed else error_said(event) or f"exit code {event.exit_code}"
             limit = event.ending.limit
             return f"{how}; it reached its limit of {limit}" if limit else how
         case _:

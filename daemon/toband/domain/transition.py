@@ -27,7 +27,7 @@ from toband.domain.attempt_outcomes import (
 )
 from toband.domain.partial_outputs import collect_partial, end_partial, is_partial, was_stopped
 from toband.domain.plan import Plan
-from toband.domain.retry_policy import classify, may_rerun
+from toband.domain.retry_policy import classify, error_said, may_rerun
 from toband.domain.run_ending import advance, close_run, end_run, step_over
 from toband.domain.run_events import (
     AttemptEnded,
@@ -285,7 +285,7 @@ def _attempt_ended(draft: RunMutation, event: AttemptEnded) -> None:
         pid=event.pid,
         exit_code=event.exit_code,
         signal=event.signal,
-        error=error if not own or event.not_started or event.error else "",
+        error=error if not own or event.not_started or event.error or error_said(event) else "",
         error_class=error_class,
         ending=event.ending,
         started_at=event.started_at,

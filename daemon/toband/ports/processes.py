@@ -47,8 +47,11 @@ class Launcher(Protocol):
         """Detaches from the processes, which continue."""
         ...
 
-    async def prepare(self, run_id: str, params: Mapping[str, Any]) -> None:
-        """Creates the directories and files that a run's attempts need. Idempotent. Raises OSError."""
+    async def prepare(self, run_id: str, params: Mapping[str, Any], event: Mapping[str, Any] | None = None) -> None:
+        """Creates the directories and files that a run's attempts need. Idempotent. Raises OSError.
+
+        `event` is the one that started the run.
+        """
         ...
 
     def launch(self, launch: Launch) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from helpers.daemon import Daemon, error_class, run_state, step_states, steps_of
-from toban.v1 import run_pb2
+from helpers.wait import wait_until
+from toban.v1 import dead_letter_pb2, event_pb2, run_pb2
 
 OUT, ERR = run_pb2.LOG_STREAM_STDOUT, run_pb2.LOG_STREAM_STDERR
 
@@ -27,6 +28,8 @@ async def later(value):
 def fail(text):
     raise ValueError(f"not {text}")
 
+also_fail = fail
+
 def leave(code):
     sys.exit(code)
 
@@ -35,6 +38,10 @@ def nothing():
 
 def strange():
     return object()
+
+def big_failure():
+    from toban.step import WorkflowResult
+    raise WorkflowResult(False, "x" * 500_000, "only half of it: 日本")
 
 def huge():
     return "x" * 2_000_000
@@ -128,6 +135,8 @@ def test_an_exception_fails_the_step_and_its_traceback_is_in_the_log(daemon: Dae
     run = call(daemon, base, "work_steps:fail", ["today"])
     assert (run_state(run), run.steps[0].exit_code) == ("FAILED", 1)
     assert error_class(run.steps[0]) == "RETRYABLE_TRANSIENT"
+    assert run.steps[0].reason == "ValueError: not today"
+    assert run.error_message == "step call failed: ValueError: not today"
     printed = daemon.log_of(run.id)[ERR].decode()
     assert printed.startswith("Traceback")
     assert "ValueError: not today" in printed
@@ -148,6 +157,7 @@ def test_what_cannot_be_called_is_not_retryable(daemon: Daemon, base: Path, targ
     assert (run_state(run), error_class(run.steps[0])) == ("FAILED", "NON_RETRYABLE")
     printed = daemon.log_of(run.id)[ERR].decode()
     assert printed.startswith(f"cannot call {target}: ")
+    assert run.steps[0].reason == printed.strip()
     assert text in printed
     assert "Traceback" not in printed
 
@@ -172,6 +182,69 @@ def test_a_result_that_cannot_be_kept_fails_the_step(daemon: Daemon, base: Path)
         run = call(daemon, base, target)
         assert run_state(run) == "FAILED"
         assert text in daemon.log_of(run.id)[ERR].decode()
+        assert text in run.error_message
+
+
+def test_the_message_of_a_failure_is_short_and_harmless(daemon: Daemon, base: Path) -> None:
+    run = call(daemon, base, "work_steps:also_fail", ["so\n\x1b[31m" + "x" * 100_000])
+    found = run.steps[0].reason
+    assert found.startswith("ValueError: not so \\x1b[31mxxx")
+    assert len(found) < 1100
+    assert "characters left out" in found
+
+
+def test_a_message_stays_with_a_result_that_is_stored_apart(daemon: Daemon, base: Path) -> None:
+    run = call(daemon, base, "work_steps:big_failure")
+    assert run.steps[0].reason == "only half of it: 日本"
+    assert run.error_message == "step call failed: only half of it: 日本"
+
+
+def test_every_report_of_a_failure_has_its_message(daemon: Daemon, base: Path) -> None:
+    daemon.apply(
+        """
+name: py-listener
+description: x
+on:
+  event: [STEP_FAILED, RUN_FAILED]
+  condition: event.payload.workflow == 'py-letters'
+steps: [{name: tell, run: "echo {{ event.payload.error }}"}]
+"""
+    )
+    daemon.apply(
+        """
+name: py-letters
+description: x
+steps:
+  - {name: shell, run: 'echo "toban.error=the feed is empty" >> "$TOBAN_OUTPUT"; exit 4', on_failure: continue}
+  - name: call
+    job_type: python
+    target: work_steps:fail
+    args: [rows 11]
+    on_failure: retry
+    max_retries: 1
+    retry: {delay: 10ms}
+    outputs: [{name: none, path: nothing-here.txt, optional: true}]
+""",
+        str(base),
+    )
+    run = daemon.run("py-letters")
+    steps = steps_of(run)
+    assert steps["call"].reason == "ValueError: not rows 11"
+    assert steps["call"].attempts == 2
+    assert steps["shell"].reason == "the feed is empty"
+    assert run.error_message == "step call failed: ValueError: not rows 11"
+    attempts = daemon.processes(run.id)
+    letters = daemon.dead_letters.ListDeadLetters(dead_letter_pb2.ListDeadLettersRequest(), timeout=20).dead_letters
+    assert [each.error_message for each in letters if each.run_id == run.id] == ["ValueError: not rows 11"]
+    assert {each.error_message for each in attempts} == {"ValueError: not rows 11", "the feed is empty"}
+
+    def emitted() -> list[str]:
+        wanted = event_pb2.ListEventsRequest(types=["STEP_FAILED", "RUN_FAILED"])
+        events = daemon.events.ListEvents(wanted, timeout=20).events
+        return sorted(json.loads(each.payload_json)["error"] for each in events if each.source_run == run.id)
+
+    own = ["ValueError: not rows 11", "step call failed: ValueError: not rows 11", "the feed is empty"]
+    wait_until(lambda: emitted() == own, "the events were not emitted")
 
 
 def test_sys_exit_is_the_exit_code(daemon: Daemon, base: Path) -> None:

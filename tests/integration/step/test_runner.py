@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import toban.step
+from toban.definition import NO_EVENT
 from toband.supervise.launch.end_record import parse_outputs
 
 RUNNER = Path(toban.step.__file__).with_name("runner.py")
@@ -29,6 +30,50 @@ def told(context, n=1):
 
 def named(n, *, context=None):
     return [n, type(context).__name__]
+
+def executor(event, context, emitter):
+    return [event.type, event["payload"], event.depth, bool(event), type(emitter).__name__, event == context.event]
+
+async def chosen(n, event="click", *, emitter=None, context=None):
+    return [n, event, type(emitter).__name__]
+
+def optional(event=None):
+    return event
+
+class WorkflowResult(Exception):
+    def __init__(self, success, output=None, error=None):
+        self.success, self.output, self.error = success, output, error
+
+def returned(success, output=None, error=None):
+    return WorkflowResult(success, output, error)
+
+async def raised():
+    def deep():
+        raise WorkflowResult(False, {"rows": 3}, Limited("too many"))
+    deep()
+
+def raised_before():
+    try:
+        common()
+    except ValueError as error:
+        return WorkflowResult(False, error=error)
+
+def lines():
+    raise KeyError("one\\ntwo\\x1b[31m\\ud800" + "x" * 9000)
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+def unprintable():
+    raise Unprintable
+
+def huge():
+    return "x" * 1_100_000
+
+def leave(code):
+    import sys
+    sys.exit(code)
 
 def behind(*args, **kwargs):
     return [list(args), kwargs]
@@ -87,6 +132,7 @@ class Done:
 class Caller:
     def __init__(self, interpreter: str, directory: Path) -> None:
         self.interpreter = interpreter
+        self.event: dict[str, Any] | None = None
         self.directory = directory
         (directory / "steps.py").write_text(MODULE)
         (directory / "raising.py").write_text(f"{MODULE}\nraise Limited('while it was loaded')\n")
@@ -94,6 +140,7 @@ class Caller:
 
     def __call__(self, target: str, *args: object, **kwargs: object) -> Done:
         result, output = self.directory / "result", self.directory / "out"
+        result.unlink(missing_ok=True)
         output.write_text("left=unended")
         environment = {
             "PATH": os.environ["PATH"],
@@ -106,6 +153,10 @@ class Caller:
             "TOBAN_STEP": "call",
             "TOBAN_INPUTS": '{"raw": "raw"}',
         }
+        if self.event is not None:
+            path = self.directory / "event.json"
+            path.write_text(json.dumps(self.event), "utf-8")
+            environment["TOBAN_EVENT"] = str(path)
         # Not with -I: a step may import what lies beside it.
         done = subprocess.run(
             [self.interpreter, "-u", "-S", str(RUNNER)],
@@ -154,8 +205,57 @@ def test_an_exception_says_how_it_is_to_be_treated(call: Caller) -> None:
         "before": "1",
         "toban.error_class": "RETRYABLE_RATE_LIMIT",
         "toban.retry_after": "90s",
+        "toban.error": "Limited: not now",
     }
-    assert call("steps:fatal").outputs == {"toban.error_class": "FATAL"}
+    assert call("steps:fatal").outputs == {"toban.error_class": "FATAL", "toban.error": "Fatal: over"}
     assert call("raising:plain").outputs["toban.error_class"] == "RETRYABLE_RATE_LIMIT"
     common = call("steps:common")
-    assert (common.code, common.outputs) == (1, {})
+    assert (common.code, common.outputs) == (1, {"toban.error": "ValueError: x"})
+
+
+def test_a_failure_says_why_in_one_message(call: Caller) -> None:
+    for target, arguments, code, text in (
+        ("steps:plain", (), 1, "TypeError: plain() missing 1 required positional argument: 'a'"),
+        ("steps:unprintable", (), 1, "Unprintable"),
+        ("steps:leave", ["the disk is full"], 1, "the disk is full"),
+        ("steps:absent", (), 78, "cannot call steps:absent: module 'steps' has no attribute 'absent'"),
+        ("absent:main", (), 78, "cannot call absent:main: there is no module 'absent'"),
+        ("steps:huge", (), 1, "cannot store what steps:huge returned: 1100002 bytes, at most 1048576 are kept"),
+    ):
+        done = call(target, *arguments)
+        assert (done.code, done.outputs["toban.error"][: len(text)]) == (code, text)
+        assert text in done.stderr
+    long = call("steps:lines").outputs["toban.error"]
+    assert long.startswith("KeyError: ")
+    assert len(long) <= 4010
+    assert call("steps:leave", 3).outputs == {}
+
+
+def test_an_executor_gets_event_context_and_emitter(call: Caller) -> None:
+    assert call("steps:executor").result == ["", {}, 0, False, "Emitter", True]
+    assert call("steps:optional").result is None
+    assert call("steps:chosen", 1).result == [1, "click", "Emitter"]
+    assert call("steps:chosen", 1, "mine", emitter="own").result == [1, "mine", "str"]
+    call.event = {"type": "T", "payload": {"日": [1]}, "depth": 2}
+    assert call("steps:executor").result == ["T", {"日": [1]}, 2, True, "Emitter", True]
+    assert call("steps:executor", event={"type": "given"}).code == 1
+    assert call("steps:optional").result == {**NO_EVENT, **call.event}
+    assert call("steps:optional", event={"type": "given"}).result == {"type": "given"}
+
+
+def test_a_workflow_result_is_returned_or_raised(call: Caller) -> None:
+    done = call("steps:returned", True, [1])
+    assert (done.code, done.result, done.outputs) == (0, [1], {})
+    assert call("steps:returned", True).result is None
+    done = call("steps:returned", False, {"left": 2}, "bad input")
+    assert (done.code, done.result, done.outputs) == (1, {"left": 2}, {"toban.error": "bad input"})
+    assert done.stderr == "bad input\n"
+    done = call("steps:raised")
+    assert (done.code, done.result) == (1, {"rows": 3})
+    assert done.outputs["toban.error"] == "Limited: too many"
+    assert done.outputs["toban.error_class"] == "RETRYABLE_RATE_LIMIT"
+    assert "Traceback" not in done.stderr
+    done = call("steps:raised_before")
+    assert done.outputs == {"toban.error": "ValueError: x"}
+    assert 'raise ValueError("x")' in done.stderr
+    assert "without an error" in call("steps:returned", False).outputs["toban.error"]

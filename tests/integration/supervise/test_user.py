@@ -60,10 +60,10 @@ async def test_it_is_that_user_with_its_groups(supervision: Supervision) -> None
 
 
 async def test_it_reaches_what_a_step_is_promised(supervision: Supervision) -> None:
-    await supervision.launcher.prepare(RUN, {"answer": 42})
+    await supervision.launcher.prepare(RUN, {"answer": 42}, {"type": "T"})
     script = """
 set -e
-cat "$TOBAN_PARAMS"
+cat "$TOBAN_PARAMS" "$TOBAN_EVENT"
 echo kept > "$TOBAN_CONTEXT_DIR/file"
 echo here > file
 echo answer=42 > "$TOBAN_OUTPUT"
@@ -72,6 +72,7 @@ pwd
 """
     attempt = new_attempt()
     env = environment(supervision) | {
+        "TOBAN_EVENT": supervision.files.event(RUN),
         "TOBAN_OUTPUT": supervision.files.output(attempt),
         "TOBAN_RESULT": supervision.files.result(attempt),
     }
@@ -80,7 +81,7 @@ pwd
     ended = await supervision.ended(attempt)
 
     assert ended.exit_code == 0, supervision.printed(attempt, LogKind.STDERR)
-    assert supervision.printed(attempt).decode() == f'{{"answer": 42}}{work}\n'
+    assert supervision.printed(attempt).decode() == f'{{"answer": 42}}{{"type": "T"}}{work}\n'
     assert (ended.outputs, ended.result) == ({"answer": "42"}, "done")
     assert os.stat(f"{work}/file").st_uid == pwd.getpwnam(NOBODY).pw_uid
     # The next step, of root's, goes on with what it left.

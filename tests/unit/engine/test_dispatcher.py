@@ -312,7 +312,7 @@ async def test_siblings_prepare_their_run_one_after_the_other(tmp_path: Path, mo
     house = House(limit=2)
     files = RunFiles(str(tmp_path / "runs"))
 
-    async def prepare(run_id: str, _: object) -> None:
+    async def prepare(run_id: str, *_: object) -> None:
         await asyncio.to_thread(files.prepare, run_id, {"n": 1})
 
     monkeypatch.setattr(house.launcher, "prepare", prepare)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toban.step
-from toban.definition import ErrorClass
+from toban.definition import NO_EVENT, ErrorClass
 from toban.step import context, errors
 from toband.supervise.launch.end_record import parse_outputs
 
@@ -116,6 +116,38 @@ def test_what_a_step_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert here.inputs == {}
 
 
+def test_the_event_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TOBAN_EVENT", raising=False)
+    monkeypatch.setenv("TOBAN_RUN_ID", "r")
+    empty = toban.step.event()
+    assert empty == NO_EVENT
+    assert not empty
+    empty.payload["x"] = 1
+    path = tmp_path / "event.json"
+    path.write_text('{"type": "order.paid", "payload": {"id": 7}}', "utf-8")
+    monkeypatch.setenv("TOBAN_EVENT", str(path))
+    found = toban.step.Context().event
+    assert found
+    assert (found.type, found.payload["id"], found["depth"]) == ("order.paid", 7, 0)
+    with pytest.raises(AttributeError, match="an event has no field 'paylaod'"):
+        _ = found.paylaod
+    assert toban.step.Event().payload == {}
+
+
+@pytest.mark.parametrize("wrong", [{"type": "T", "x": 1}, {"type": 1}])
+def test_an_event_to_emit_has_a_type_and_a_payload(wrong: dict[str, object]) -> None:
+    with pytest.raises(TypeError, match="a type, which is a text, and a payload"):
+        toban.step.Emitter().emit(wrong)
+
+
+def test_a_workflow_result(output: Path) -> None:
+    made = toban.step.WorkflowResult(False, {"n": 1}, ValueError("x"), context=None)
+    assert (made.success, made.output, str(made.error)) == (False, {"n": 1}, "x")
+    output.touch()
+    context.say_error("a\nb\ud800" + "x" * 9000)
+    assert handed_on(output)["toban.error"].startswith("a\nb\\ud800xxx")
+
+
 def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
     toban.step.progress(3, 1_000_000, "files")
     toban.step.Context().progress(0.5)
@@ -173,6 +205,6 @@ def test_the_classes_are_those_of_the_format() -> None:
     assert {each.toban_error_class for each in kinds} <= set(context.CLASSES)
 
 
-@pytest.mark.parametrize("name", ["runner.py", "context.py", "errors.py", "__init__.py"])
+@pytest.mark.parametrize("name", ["runner.py", "context.py", "errors.py", "workflow_result.py", "__init__.py"])
 def test_old_interpreters_can_read_it(name: str) -> None:
     ast.parse((HERE / name).read_text("utf-8"), feature_version=(3, 8))

@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 
 from toban.definition import CostlyError, Rendered, RenderError, format_duration
+from toban.limits import MAX_ERROR_CHARS
 from toband import failpoints
 from toband.backoff import Backoff
 from toband.domain.fair_queue import FairQueue
@@ -233,7 +234,7 @@ class Dispatcher:
                 return
             plan, run, base_dir = actor.plan, actor.run, actor.base_dir
             try:
-                await self._launcher.prepare(run.id, run.params)
+                await self._launcher.prepare(run.id, run.params, run.event)
             except FileNotFoundError as error:
                 # An earlier preparation did not finish, or a step removed the directory: the next one creates it again.
                 raise OSError(errno.EAGAIN, str(error)) from None
@@ -322,7 +323,7 @@ class Dispatcher:
                 await asyncio.sleep(backoff.pause())
         failpoints.hit("values.spilled")
         # Outputs that the engine itself reads stay in the event.
-        own = {name: text for name, text in event.outputs.items() if name in OWN_OUTPUTS}
+        own = {name: text[:MAX_ERROR_CHARS] for name, text in event.outputs.items() if name in OWN_OUTPUTS}
         settle = partial(self._launcher.settle, event.token)
         actor.post(replace(event, result=None, outputs=own, spilled=size), settle)
 

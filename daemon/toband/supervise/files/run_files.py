@@ -4,6 +4,7 @@
 <run id>/attempts/….out, ….result                $TOBAN_OUTPUT of the step, return value of a python step
 <run id>/attempts/….values                       both, as parsed by the daemon, if they are large
 <run id>/params.json                             $TOBAN_PARAMS
+<run id>/event.json                              $TOBAN_EVENT, if an event started the run
 <run id>/context/                                $TOBAN_CONTEXT_DIR
 <run id>/work/                                   the run's own directory: the default workspace of steps
 .claims/<token>                                  a second name of a log, until the end of its attempt is in the database
@@ -14,7 +15,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from toban.safe_text import json_text
 from toband.domain.run_model import Attempt
 from toband.supervise.shim.trusted_path import ForbiddenLocationError, locate
 
@@ -45,6 +46,9 @@ class RunFiles:
 
     def params(self, run_id: str) -> str:
         return os.path.join(self.root, run_id, "params.json")
+
+    def event(self, run_id: str) -> str:
+        return os.path.join(self.root, run_id, "event.json")
 
     def attempts(self, run_id: str) -> str:
         return os.path.join(self.root, run_id, "attempts")
@@ -112,22 +116,28 @@ class RunFiles:
                 self.run(run_id),
                 self.attempts(run_id),
             ],
-            "read": [self.params(run_id)],
+            "read": [self.params(run_id), *filter(os.path.exists, (self.event(run_id),))],
             "write": [self.work(run_id), self.context(run_id)],
         }
 
-    def prepare(self, run_id: str, params: Mapping[str, Any]) -> None:
+    def prepare(self, run_id: str, params: Mapping[str, Any], event: Mapping[str, Any] | None = None) -> None:
         """Creates a run's directories durably before anything is started in them. Raises OSError."""
         own = self.run(run_id), self.attempts(run_id), self.work(run_id), self.context(run_id)
         for path in own:
             os.makedirs(path, mode=0o700, exist_ok=True)
         _keep_others_off(self.context(run_id))
-        new = f"{self.params(run_id)}.new"
-        with open(new, "w", encoding="utf-8", opener=private) as file:
-            json.dump(dict(params), file, ensure_ascii=False)
-        os.replace(new, self.params(run_id))
+        _write_json(self.params(run_id), params)
+        if event is not None:
+            _write_json(self.event(run_id), event)
         for path in (self.run(run_id), self.root):
             sync_directory(path)
+
+
+def _write_json(path: str, value: Mapping[str, Any]) -> None:
+    new = f"{path}.new"
+    with open(new, "w", encoding="utf-8", opener=private) as file:
+        file.write(json_text(dict(value)))
+    os.replace(new, path)
 
 
 @cache

@@ -153,8 +153,8 @@ class ProcessLauncher:
         """Where attempts get cgroups of their own, or why they get none."""
         return self._cgroups
 
-    async def prepare(self, run_id: str, params: Mapping[str, Any]) -> None:
-        await asyncio.to_thread(self._files.prepare, run_id, params)
+    async def prepare(self, run_id: str, params: Mapping[str, Any], event: Mapping[str, Any] | None = None) -> None:
+        await asyncio.to_thread(self._files.prepare, run_id, params, event)
 
     def running(self) -> int:
         return len(self._live)

@@ -108,8 +108,8 @@ class WindowsLauncher:
     def boot_id(self) -> str:
         return self._boot_id
 
-    async def prepare(self, run_id: str, params: Mapping[str, Any]) -> None:
-        await asyncio.to_thread(self._files.prepare, run_id, params)
+    async def prepare(self, run_id: str, params: Mapping[str, Any], event: Mapping[str, Any] | None = None) -> None:
+        await asyncio.to_thread(self._files.prepare, run_id, params, event)
 
     def running(self) -> int:
         return len(self._live)
