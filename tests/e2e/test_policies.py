@@ -58,6 +58,8 @@ for_each continue runs them all
 for_each retries per instance
 for_each with checks
 check loops
+a check loops with an interval
+cancel during an interval
 check exhausted aborts
 check exhausted continues
 a killed check is retried alone
@@ -208,7 +210,7 @@ def step(
 
 
 def in_real_time(fields: Mapping[str, Any], second: float) -> dict[str, Any]:
-    durations = ("timeout", "idle_timeout", "kill_grace", "delay", "max_delay")
+    durations = ("timeout", "idle_timeout", "kill_grace", "interval", "delay", "max_delay")
     return {name: scaled(value, second) if name in durations else value for name, value in fields.items()}
 
 

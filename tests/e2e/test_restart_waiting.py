@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from helpers.daemon import Daemon, run_state, running_daemon, step_states, steps_of
+from helpers.daemon import Daemon, run_state, running_daemon, step_states, steps_of, waits_for
 from helpers.gate import Gate
 from helpers.processes import Process, alive, seen, state_of
 from helpers.wait import wait_until
@@ -224,7 +224,7 @@ def second_pid(life: Life, name: str) -> int:
 
 
 def kill_before_time_is_over(life: Life) -> None:
-    """Kills the daemon while two more runs wait for times that are near.
+    """Kills the daemon while three more runs wait for times that are near.
 
     A busy machine may need more time for that. A daemon that is stopped notices nothing any more.
     """
@@ -232,10 +232,14 @@ def kill_before_time_is_over(life: Life) -> None:
     again = f"{note('$TOBAN_ATTEMPT')}; test $TOBAN_ATTEMPT -ge 2"
     for life.patience in (1, 5, 25):
         delay, timeout = f"{4 * life.patience}s", f"{life.patience}s"
-        names = {name: f"{name}-{life.patience}" for name in ("back-off", "nobody")}
+        names = {name: f"{name}-{life.patience}" for name in ("back-off", "interval", "nobody")}
         retry = {"delay": delay, "jitter": 0}
         life.start(names["back-off"], {"a": {"run": again, "max_retries": 3, "retry": retry}})
+        check = {"run": "test {{ iteration }} = 2"}
+        loop = {"run": note("{{ iteration }}"), "completion_check": check, "max_iterations": 5, "interval": delay}
+        life.start(names["interval"], {"a": loop})
         wait_until(partial(tried, life, names["back-off"]), "it is not tried")
+        wait_until(partial(checked, life, names["interval"]), "it is not checked")
         life.start(names["nobody"], {"ask": {**ASK, "timeout": timeout}, "after": AFTER})
         wait_until(partial(asked, life, names["nobody"]), "nobody is asked")
         found = {name: life.now(of) for name, of in names.items()}
@@ -246,7 +250,7 @@ def kill_before_time_is_over(life: Life) -> None:
             daemon.cancel(life.runs["cancelled"], "enough")
         os.kill(daemon.pid, signal.SIGSTOP)
         wait_until(lambda: state_of(daemon.pid) == "T", "the daemon is not stopped")
-        due = steps_of(found["back-off"])["a"].not_before.ToMicroseconds()
+        due = min(steps_of(found[name])["a"].not_before.ToMicroseconds() for name in ("back-off", "interval"))
         begun = steps_of(found["nobody"])["ask"].started_at.ToMicroseconds()
         if time.time() * SECOND < min(due, begun + life.patience * SECOND):
             daemon.kill()
@@ -265,6 +269,12 @@ def tried(life: Life, name: str) -> bool:
     """Whether its first attempt has failed, however long ago."""
     run = life.now(name)
     return backing_off(run) or steps_of(run)["a"].retries == 1
+
+
+def checked(life: Life, name: str) -> bool:
+    """Whether its first check has been made, however long ago."""
+    step = steps_of(life.now(name))["a"]
+    return waits_for(step) == "INTERVAL" or step.iteration == 2
 
 
 def asked(life: Life, name: str) -> bool:
@@ -316,6 +326,16 @@ def test_a_back_off_ends_once_and_when_it_was_to(life: Life) -> None:
     assert (run_state(run), life.witness(run.workflow)) == ("SUCCEEDED", ["1", "2"])
     due = steps_of(life.before["back-off"])["a"].not_before.ToMicroseconds()
     second = life.daemon.processes(run.id)[1]
+    assert due <= second.started_at.ToMicroseconds() < max(due, life.served_at) + LATE
+
+
+def test_an_interval_ends_once_and_when_it_was_to(life: Life) -> None:
+    run = life.ended("interval")
+    assert (run_state(run), life.witness(run.workflow)) == ("SUCCEEDED", ["1", "2"])
+    before = life.before["interval"]
+    assert (waits_for(before), waits_for(steps_of(before)["a"])) == ("INTERVAL", "INTERVAL")
+    due = steps_of(before)["a"].not_before.ToMicroseconds()
+    second = next(each for each in life.daemon.processes(run.id) if (each.step, each.attempt) == ("a", 2))
     assert due <= second.started_at.ToMicroseconds() < max(due, life.served_at) + LATE
 
 

@@ -68,7 +68,7 @@ class _StepStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StepState.V
     STEP_STATE_PENDING: _StepState.ValueType  # 1
     """Waits for the steps that it depends on."""
     STEP_STATE_READY: _StepState.ValueType  # 2
-    """Ready to start; waits for a slot, or for the end of a backoff."""
+    """Ready to start; waits for a slot, or for the end of a backoff or an interval."""
     STEP_STATE_RUNNING: _StepState.ValueType  # 3
     """Has a live attempt, is collecting its outputs, waits for approval, or has instances that have not ended."""
     STEP_STATE_SUCCEEDED: _StepState.ValueType  # 4
@@ -91,7 +91,7 @@ STEP_STATE_UNSPECIFIED: StepState.ValueType  # 0
 STEP_STATE_PENDING: StepState.ValueType  # 1
 """Waits for the steps that it depends on."""
 STEP_STATE_READY: StepState.ValueType  # 2
-"""Ready to start; waits for a slot, or for the end of a backoff."""
+"""Ready to start; waits for a slot, or for the end of a backoff or an interval."""
 STEP_STATE_RUNNING: StepState.ValueType  # 3
 """Has a live attempt, is collecting its outputs, waits for approval, or has instances that have not ended."""
 STEP_STATE_SUCCEEDED: StepState.ValueType  # 4
@@ -252,6 +252,8 @@ class _WaitingForEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitingFor
     """The end of a backoff: see `not_before`."""
     WAITING_FOR_APPROVAL: _WaitingFor.ValueType  # 8
     """DecideApproval, by one of `approvers` if any is given."""
+    WAITING_FOR_INTERVAL: _WaitingFor.ValueType  # 9
+    """The end of the interval before the next iteration of a loop: see `not_before`."""
 
 class WaitingFor(_WaitingFor, metaclass=_WaitingForEnumTypeWrapper):
     """What a run or a step waits for."""
@@ -274,6 +276,8 @@ WAITING_FOR_BACKOFF: WaitingFor.ValueType  # 7
 """The end of a backoff: see `not_before`."""
 WAITING_FOR_APPROVAL: WaitingFor.ValueType  # 8
 """DecideApproval, by one of `approvers` if any is given."""
+WAITING_FOR_INTERVAL: WaitingFor.ValueType  # 9
+"""The end of the interval before the next iteration of a loop: see `not_before`."""
 Global___WaitingFor: _TypeAlias = WaitingFor  # noqa: Y015
 
 class _RunEndingCause:
@@ -477,6 +481,8 @@ class _RunChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunChan
     RUN_CHANGE_KIND_RUN_TIMEOUT_PASSED: _RunChangeKind.ValueType  # 19
     RUN_CHANGE_KIND_PROGRESS_REPORTED: _RunChangeKind.ValueType  # 20
     """The current step reported progress. The sequence stays the same."""
+    RUN_CHANGE_KIND_ITERATION_DUE: _RunChangeKind.ValueType  # 21
+    """The interval before the next iteration of a loop is over."""
 
 class RunChangeKind(_RunChangeKind, metaclass=_RunChangeKindEnumTypeWrapper):
     """Kind of a change of a run."""
@@ -514,6 +520,8 @@ RUN_CHANGE_KIND_CANCEL_REQUESTED: RunChangeKind.ValueType  # 18
 RUN_CHANGE_KIND_RUN_TIMEOUT_PASSED: RunChangeKind.ValueType  # 19
 RUN_CHANGE_KIND_PROGRESS_REPORTED: RunChangeKind.ValueType  # 20
 """The current step reported progress. The sequence stays the same."""
+RUN_CHANGE_KIND_ITERATION_DUE: RunChangeKind.ValueType  # 21
+"""The interval before the next iteration of a loop is over."""
 Global___RunChangeKind: _TypeAlias = RunChangeKind  # noqa: Y015
 
 class _LogStream:
@@ -709,7 +717,7 @@ class Run(_message.Message):
 
     @_builtins.property
     def waiting_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of the steps that wait for SLOT, BACKOFF or APPROVAL, at most 5 of them."""
+        """Ids of the steps that wait for SLOT, BACKOFF, INTERVAL or APPROVAL, at most 5 of them."""
 
     def __init__(
         self,
@@ -1030,7 +1038,7 @@ class Step(_message.Message):
     def depends_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def not_before(self) -> _timestamp_pb2.Timestamp:
-        """During a backoff: when the next attempt may start; absent otherwise."""
+        """During a backoff or an interval: when the next attempt may start; absent otherwise."""
 
     @_builtins.property
     def artifacts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Artifact]: ...

@@ -11,7 +11,7 @@ from toband.domain.run_ending import end_run, step_over
 from toband.domain.run_events import AttemptEnded, CollectOutputs, KeepDeadLetter, LaunchReady
 from toband.domain.run_model import Attempt, DeadLetter, EndingCause, Phase, StepRun, StepState, TreeCause
 from toband.domain.run_mutation import RunMutation
-from toband.domain.step_launch import launch, retry_later
+from toband.domain.step_launch import launch, next_iteration_later, retry_later
 
 
 def attempt_succeeded(draft: RunMutation, name: str) -> None:
@@ -41,7 +41,12 @@ def _next(draft: RunMutation, name: str, phase: Phase) -> None:
         fail_step(draft, name, run_texts.TIMED_OUT, ErrorClass.RETRYABLE_TRANSIENT, at=draft.then)
         return
     draft.set(name, state=StepState.READY, retries=0, phase=phase)
-    draft.effects.append(LaunchReady())
+    interval = draft.plan.step(name).interval
+    if phase is Phase.NEXT and interval:
+        next_iteration_later(draft, name, draft.then + timedelta(seconds=interval))
+        launch(draft)  # its slot is free during the interval
+    else:
+        draft.effects.append(LaunchReady())
 
 
 def check_ended(

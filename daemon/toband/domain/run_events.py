@@ -162,6 +162,14 @@ class RetryDue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IterationDue:
+    """The interval after that iteration is over."""
+
+    step: str
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimeoutPassed:
     """A timeout that no supervisor enforces has passed: of an approval, a child run, or a loop between attempts.
 
@@ -220,6 +228,7 @@ Event: TypeAlias = (
     | CollectionFailed
     | CollectionStopped
     | RetryDue
+    | IterationDue
     | StepTimeoutPassed
     | DecisionMade
     | PauseRequested
@@ -264,6 +273,15 @@ class StartRetryTimer:
 
     step: str
     retries: int
+    due: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartIterationTimer:
+    """Asks for IterationDue at that time."""
+
+    step: str
+    iteration: int
     due: datetime
 
 
@@ -321,6 +339,7 @@ Effect: TypeAlias = (
     | StopAttempt
     | StartRunTimer
     | StartRetryTimer
+    | StartIterationTimer
     | StartStepTimer
     | EvaluateStep
     | CollectOutputs

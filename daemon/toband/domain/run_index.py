@@ -74,8 +74,8 @@ class RunIndex:
             self.tokens[after.attempt.token] = after.id
             if _runs(after) and not (before is not None and _same_attempt(before, after)):
                 heappush(self._latest, (-after.attempt.ordinal, after.id))
-        turn = _turn(after)
-        if turn is not None and (before is None or _turn(before) != turn):
+        turn = self._turn(after)
+        if turn is not None and (before is None or self._turn(before) != turn):
             heappush(self._queues.setdefault(self._queue(after), []), (turn, after.id))
 
     def _count(self, step: StepRun, by: int) -> None:
@@ -87,6 +87,23 @@ class RunIndex:
     def _queue(self, step: StepRun) -> Queue:
         parent = step.id if step.phase is Phase.GROUP else step.parent
         return Queue(_defined_as(step) in self._plan.approvals, parent)
+
+    def _turn(self, step: StepRun) -> Turn | None:
+        """The order in which steps are started; None for a step that does not wait for its turn.
+
+        A loop that has started goes first: it had its slot a moment ago, unless it gave that up for its interval. A
+        group waits as long as it has instances that were not released.
+        """
+        if step.state is StepState.READY:
+            if not step.evaluated or step.not_before is not None:
+                return None
+            looping = step.attempts > 0 and not step.retrying
+            if looping and step.phase is Phase.NEXT and self._plan.step(step.id).interval:
+                looping = False
+            return not looping, step.index, step.instance or 0
+        if step.phase is Phase.GROUP and _runs(step) and step.released < step.instances:
+            return True, step.index, step.released
+        return None
 
     # -- queries
 
@@ -104,7 +121,7 @@ class RunIndex:
         waiting = self._queues.get(queue)
         while waiting:
             turn, name = waiting[0]
-            if _turn(steps[name]) == turn:
+            if self._turn(steps[name]) == turn:
                 return turn, name, queue
             heappop(waiting)
         self._queues.pop(queue, None)
@@ -161,22 +178,6 @@ def _same_attempt(before: StepRun, after: StepRun) -> bool:
         and after.attempt is not None
         and before.attempt.ordinal == after.attempt.ordinal
     )
-
-
-def _turn(step: StepRun) -> Turn | None:
-    """The order in which steps are started; None for a step that does not wait for its turn.
-
-    A loop that has started goes first: it had its slot a moment ago. A group waits as long as it has instances that
-    were not released.
-    """
-    if step.state is StepState.READY:
-        if not step.evaluated or step.not_before is not None:
-            return None
-        looping = step.attempts > 0 and not step.retrying
-        return not looping, step.index, step.instance or 0
-    if step.phase is Phase.GROUP and _runs(step) and step.released < step.instances:
-        return True, step.index, step.released
-    return None
 
 
 def _defined_as(step: StepRun) -> str:

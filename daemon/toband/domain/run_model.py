@@ -331,14 +331,14 @@ class StepRun:
     `checks` those of its completion check. `losses` counts the attempts that were lost, `retries` the retries since
     this iteration, or this check, began. `reason` is for people: why it failed, is retried or was cancelled.
     `skip_reason` is set if it was skipped. `retrying`: it is READY because an attempt failed or was lost; `not_before`
-    is set during its backoff. `retry_stopped`: it FAILED because the run ended before the retry. `overdue` is the
-    timeout that has passed while it was RUNNING or CHECKING: TIMEOUT of its child run, LOOP_TIMEOUT of all iterations.
-    `evaluated`: its `when` and `for_each` are settled. `check_token` and `check_exit_code` are of the last check that
-    gave a verdict, whose output the next iteration may use. `fingerprint` is of the files that `stop_when_unchanged`
-    watches, and `unchanged` says that it was the same after the iteration before. `source` is the run that its results
-    and artifacts come from. `spilled`: this many bytes of result and outputs are in a file of the attempt.
-    `item_bytes`, above zero: an item of this many bytes was left out of this copy. `skipped_by` and `skip_note` say who
-    skipped it in a retry, and why.
+    is set during its backoff, and during the interval between two iterations. `retry_stopped`: it FAILED because the
+    run ended before the retry. `overdue` is the timeout that has passed while it was RUNNING or CHECKING: TIMEOUT of
+    its child run, LOOP_TIMEOUT of all iterations. `evaluated`: its `when` and `for_each` are settled. `check_token` and
+    `check_exit_code` are of the last check that gave a verdict, whose output the next iteration may use. `fingerprint`
+    is of the files that `stop_when_unchanged` watches, and `unchanged` says that it was the same after the iteration
+    before. `source` is the run that its results and artifacts come from. `spilled`: this many bytes of result and
+    outputs are in a file of the attempt. `item_bytes`, above zero: an item of this many bytes was left out of this
+    copy. `skipped_by` and `skip_note` say who skipped it in a retry, and why.
     """
 
     id: str

@@ -21,6 +21,8 @@ class WaitingFor(StrEnum):
     SLOT = "SLOT"
     BACKOFF = "BACKOFF"
     APPROVAL = "APPROVAL"
+    INTERVAL = "INTERVAL"
+    """The time between two iterations of a loop."""
 
 
 def run_waits_for(run: Run, plan: Plan | None) -> WaitingFor | None:
@@ -42,5 +44,5 @@ def step_waits_for(step: StepRun, *, paused: bool) -> WaitingFor | None:
     if step.state is not StepState.READY:
         return None
     if step.not_before is not None:
-        return WaitingFor.BACKOFF
+        return WaitingFor.INTERVAL if step.phase is Phase.NEXT else WaitingFor.BACKOFF
     return WaitingFor.RESUME if paused else WaitingFor.SLOT

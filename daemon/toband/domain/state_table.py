@@ -18,6 +18,7 @@ from toband.domain.run_events import (
     CollectionStopped,
     DecisionMade,
     EvaluationFailed,
+    IterationDue,
     LaunchDue,
     OutputsCollected,
     ResumeRequested,
@@ -48,7 +49,7 @@ STEP_ENDS = FAILURES | {AttemptVoided, CollectionStopped, StepEvaluated}
 """Events by which a step may end."""
 RUN_ENDS = FAILURES | {CancelRequested, RunTimeoutPassed}
 """Events by which a run may begin to end early."""
-LAUNCHES = STEP_ENDS | {RunStarted, ResumeRequested, RetryDue, LaunchDue}
+LAUNCHES = STEP_ENDS | {RunStarted, ResumeRequested, RetryDue, IterationDue, LaunchDue}
 """Events after which a slot may be free for a ready step."""
 SUCCESSES: Events = frozenset({AttemptEnded, ChildEnded, OutputsCollected, DecisionMade})
 

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from toban.definition import JobType, command_line
 from toband.domain import for_each
 from toband.domain.retry_policy import ends_badly
-from toband.domain.run_events import EvaluateStep, LaunchAttempt, StartRetryTimer
+from toband.domain.run_events import EvaluateStep, LaunchAttempt, StartIterationTimer, StartRetryTimer
 from toband.domain.run_model import CHECK, Attempt, AttemptState, Phase, SkipReason, StepRun, StepState
 from toband.domain.run_mutation import RunMutation
 from toband.domain.run_timers import step_timer
@@ -135,3 +135,9 @@ def retry_later(draft: RunMutation, name: str, due: datetime, reason: str) -> No
     """Makes a step ready for its retry; it needs no slot until then."""
     draft.set(name, state=StepState.READY, retrying=True, not_before=due, overdue=None, reason=reason)
     draft.effects.append(StartRetryTimer(step=name, retries=draft.steps[name].retries, due=due))
+
+
+def next_iteration_later(draft: RunMutation, name: str, due: datetime) -> None:
+    """Keeps a loop from its next iteration until then; it needs no slot until then."""
+    draft.set(name, not_before=due)
+    draft.effects.append(StartIterationTimer(step=name, iteration=draft.steps[name].iteration, due=due))

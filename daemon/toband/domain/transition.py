@@ -44,6 +44,7 @@ from toband.domain.run_events import (
     EvaluateStep,
     EvaluationFailed,
     Event,
+    IterationDue,
     LaunchAttempt,
     LaunchDue,
     LaunchReady,
@@ -53,6 +54,7 @@ from toband.domain.run_events import (
     RetryDue,
     RunStarted,
     RunTimeoutPassed,
+    StartIterationTimer,
     StartRetryTimer,
     StartStepTimer,
     StepEvaluated,
@@ -113,6 +115,8 @@ def transition(plan: Plan, run: Run, event: Event, *, at: datetime, ids: Ids) ->
             _collection_stopped(draft, event)
         case RetryDue():
             _retry_due(draft, event)
+        case IterationDue():
+            _iteration_due(draft, event)
         case StepTimeoutPassed():
             _step_timed_out(draft, event)
         case DecisionMade():
@@ -152,6 +156,8 @@ def effects_of(plan: Plan, run: Run) -> Sequence[Effect]:
     for step in steps:
         if step.state is StepState.READY and not step.evaluated:
             effects.append(EvaluateStep(step=step.id))
+        elif step.not_before is not None and step.phase is Phase.NEXT:
+            effects.append(StartIterationTimer(step=step.id, iteration=step.iteration, due=step.not_before))
         elif step.not_before is not None:
             effects.append(StartRetryTimer(step=step.id, retries=step.retries, due=step.not_before))
         effects += step_timer(plan.step(step.id), step)
@@ -238,6 +244,15 @@ def _retry_due(draft: RunMutation, event: RetryDue) -> None:
     if step is None or step.state is not StepState.READY or step.not_before is None:
         return
     if step.retries == event.retries:
+        draft.set(step.id, not_before=None)
+        launch(draft)
+
+
+def _iteration_due(draft: RunMutation, event: IterationDue) -> None:
+    step = draft.steps.get(event.step)
+    if step is None or step.state is not StepState.READY or step.not_before is None:
+        return
+    if step.phase is Phase.NEXT and step.iteration == event.iteration:
         draft.set(step.id, not_before=None)
         launch(draft)
 

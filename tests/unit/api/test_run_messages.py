@@ -92,6 +92,10 @@ def attempt(step: str, **more: Any) -> Attempt:
             StepRun(id="fetch", index=0, state=StepState.READY, not_before=NOW),
             "BACKOFF",
         ),
+        (
+            StepRun(id="loop", index=2, state=StepState.READY, phase=Phase.NEXT, not_before=NOW),
+            "INTERVAL",
+        ),
         (StepRun(id="fetch", index=0, state=StepState.RUNNING), ""),
         (
             StepRun(id="gate", index=3, state=StepState.RUNNING, phase=Phase.APPROVAL),

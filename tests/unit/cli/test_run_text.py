@@ -41,6 +41,12 @@ def backing_off(seconds: float) -> run_pb2.Step:
     return found
 
 
+def between_iterations(seconds: float) -> run_pb2.Step:
+    found = step(state=READY, attempts=2, iteration=2, max_iterations=5, waiting_for=run_pb2.WAITING_FOR_INTERVAL)
+    found.not_before.FromDatetime(NOW + timedelta(seconds=seconds))
+    return found
+
+
 def group(count: int, **states: int) -> list[run_pb2.Step]:
     """A step with so many instances, the given ones in other states than the rest."""
     found = [run_pb2.Step(id="build", index=1, state=RUNNING, instances=count)]
@@ -75,6 +81,8 @@ def group(count: int, **states: int) -> list[run_pb2.Step]:
         ),
         (backing_off(12.5), "exit code 7, retrying in 12s, 2 attempts"),
         (backing_off(-1), "exit code 7, retrying now, 2 attempts"),
+        (between_iterations(12.5), "iteration 2/5, next iteration in 12s"),
+        (between_iterations(-1), "iteration 2/5, next iteration now"),
         (step(state=CHECKING, iteration=3, max_iterations=20, attempts=3), "iteration 3/20"),
         (step(state=RUNNING, waiting_for=APPROVAL, approvers=["alice"]), "waits for approval by alice"),
         (step(state=SUCCEEDED, source_run="r1", attempts=2), "kept from deploy#12"),

@@ -85,6 +85,7 @@ PROCESS_FIELDS = {
     "outputs": "[{name: o, path: p}]",
     "completion_check": "{run: y}",
     "max_iterations": "3",
+    "interval": "1s",
     "on_iterations_exhausted": "abort",
     "stop_when_unchanged": "x",
     "on_lost": "fail",

@@ -129,6 +129,7 @@ steps: {{a: {{run: x, error_classes: {{4: RETRYABLE_RATE_LIMIT}}}}, b: {{run: x}
             *(".on_iterations_exhausted", 15, "applies only to steps with completion_check"),
         ),
         ("stop_when_unchanged: x", ".stop_when_unchanged", 15, "applies only to steps with completion_check"),
+        ("interval: 5s", ".interval", 15, "applies only to steps with completion_check"),
         ("completion_check: {run: y}", ".completion_check", 15, "at least 2, found 1"),
         (
             "completion_check: {run: y}, max_iterations: 1",

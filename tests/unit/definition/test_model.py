@@ -88,6 +88,7 @@ steps:
     error_classes: {3: FATAL}
     completion_check: {run: test -e done, timeout: 1s, idle_timeout: 2s, error_classes: {9: NON_RETRYABLE}}
     max_iterations: 4
+    interval: 30s
     on_iterations_exhausted: continue
     stop_when_unchanged: done
   three: {job_type: cmd, target: dir, depends_on: [two]}

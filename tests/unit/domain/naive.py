@@ -245,6 +245,10 @@ class Interpreter(World):
             unchanged = watched and self.left[me] == "same" and iteration > 1
             if verdict.word == "done" or unchanged:
                 break
+            if iteration < most and "interval" in spec:
+                # Its place is free meanwhile.
+                self.places.discard(me)
+                yield self.until(lambda: False, min(self.now + duration(spec["interval"]), loop.end))
         if verdict.word == "done":
             if self.lacks(me, spec):
                 # The step's own judge is content, so that nothing would be better another time.
@@ -342,8 +346,8 @@ class Interpreter(World):
         self.attempts[name] = self.attempts.get(name, 0) + 1
         if check:
             limit = check_timeout(spec)
-        own = NEVER
         while True:
+            own = NEVER
             if limit is not None and (check or not looped):
                 own = self.now + duration(limit)
             if not check and "idle_timeout" in spec:
@@ -356,7 +360,8 @@ class Interpreter(World):
             if self.ending:
                 return Verdict(word="waited")
         loop.begun = True
-        self.ran[me] = process.outcome != "nostart"
+        # Nothing is known of what a lost one left.
+        self.ran[me] = process.outcome not in ("nostart", "lost_unproved")
         if process.outcome in ("outside", "child_cancelled") and self.ending:
             return Verdict(word="stopped")  # nobody can tell by whom
         if process.natural <= process.signal():

@@ -18,6 +18,7 @@ from toband.domain.run_events import (
     ForgetRun,
     KeepDeadLetter,
     LaunchAttempt,
+    StartIterationTimer,
     StartRetryTimer,
     StopAttempt,
     StopCollection,
@@ -187,7 +188,7 @@ def _check_effect(plan: Plan, before: Run, after: Run, event: Event, effect: Eff
         case EvaluateStep(step=name):
             assert after.steps[name].state is StepState.READY
             assert not after.steps[name].evaluated
-        case StartRetryTimer(step=name, due=due):
+        case StartRetryTimer(step=name, due=due) | StartIterationTimer(step=name, due=due):
             assert after.steps[name].state is StepState.READY
             assert after.steps[name].not_before == due
         case CollectOutputs(attempt=attempt):

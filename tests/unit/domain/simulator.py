@@ -26,6 +26,7 @@ from toband.domain.run_events import (
     EvaluationFailed,
     Event,
     ForgetRun,
+    IterationDue,
     KeepDeadLetter,
     LaunchAttempt,
     LaunchDue,
@@ -34,6 +35,7 @@ from toband.domain.run_events import (
     RetryDue,
     RunStarted,
     RunTimeoutPassed,
+    StartIterationTimer,
     StartRetryTimer,
     StartRunTimer,
     StartStepTimer,
@@ -200,6 +202,8 @@ class Simulator:
                 self.ask(self._seconds(effect.due), RunTimeoutPassed())
             case StartRetryTimer():
                 self.ask(self._seconds(effect.due), RetryDue(step=effect.step, retries=effect.retries))
+            case StartIterationTimer():
+                self.ask(self._seconds(effect.due), IterationDue(step=effect.step, iteration=effect.iteration))
             case StartStepTimer():
                 self.ask(
                     self._seconds(effect.due),

@@ -61,6 +61,7 @@ KINDS = [
     *[PLAIN] * 5,
     *[LOOP, LOOP | {"max_iterations": 2}, LOOP | {"on_iterations_exhausted": "abort"}],
     *[LOOP | {"stop_when_unchanged": "o", "max_iterations": 4}],
+    *[LOOP | {"interval": interval} for interval in (1.7, 4.3)],
     *[{"job_type": "workflow"}, {"job_type": "approval"}],
 ]
 RETRIES = [

@@ -13,11 +13,13 @@ from toband.domain.run_events import (
     CollectOutputs,
     DecisionMade,
     EvaluateStep,
+    IterationDue,
     LaunchReady,
     PauseRequested,
     ResumeRequested,
     RetryDue,
     RunStarted,
+    StartIterationTimer,
     StartRetryTimer,
     StartRunTimer,
     StartStepTimer,
@@ -177,6 +179,26 @@ def test_the_end_of_an_earlier_back_off_is_none() -> None:
     simulator.deliver(RetryDue(step="a", retries=1))
     simulator.deliver(RetryDue(step="no such step", retries=1))
     assert simulator.run is second
+
+
+def test_an_interval_begins_when_the_check_ended() -> None:
+    loop = {"completion_check": {}, "max_iterations": 3, "interval": "10s"}
+    simulator = started(Simulator(workflow({"a": loop}), {"a.check": [75, 75, 0]}), until=5)
+    step = simulator.run.steps["a"]
+    assert (step.state, step.phase, step.not_before) == (StepState.READY, Phase.NEXT, EPOCH + timedelta(seconds=12))
+    assert not step.retrying
+    timer = StartIterationTimer(step="a", iteration=1, due=EPOCH + timedelta(seconds=12))
+    assert timer in simulator.effects
+    assert effects_of(simulator.plan, simulator.run) == (timer, LaunchReady())
+    # Of the interval after another iteration, or of no loop at all.
+    before = simulator.run
+    simulator.deliver(IterationDue(step="a", iteration=2))
+    simulator.deliver(IterationDue(step="none", iteration=1))
+    assert simulator.run is before
+    run = simulator.go_on()
+    assert run.state is RunState.SUCCEEDED
+    begun = [(each.created_at - EPOCH).total_seconds() for each in simulator.launched if not each.check]
+    assert begun == [0, 12, 24]
 
 
 def test_a_run_that_was_loaded_asks_for_what_it_waits_for() -> None:

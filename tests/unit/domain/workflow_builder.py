@@ -51,7 +51,7 @@ def seconds(given: float | str | None) -> float | None:
 def step(name: str, given: Mapping[str, Any]) -> Step:
     """Raises TypeError for a field that no step has."""
     fields = dict(given)
-    for key in ("timeout", "idle_timeout", "kill_grace"):
+    for key in ("timeout", "idle_timeout", "kill_grace", "interval"):
         if key in fields:
             fields[key] = seconds(fields[key])
     check = fields.pop("completion_check", None)

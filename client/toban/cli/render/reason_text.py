@@ -26,6 +26,7 @@ _WAITING: Final = {
     run_pb2.WAITING_FOR_SLOT: "a free slot",
     run_pb2.WAITING_FOR_BACKOFF: "the next retry",
     run_pb2.WAITING_FOR_APPROVAL: "approval",
+    run_pb2.WAITING_FOR_INTERVAL: "the next iteration",
 }
 
 _NOT_STARTED: Final = {

@@ -46,7 +46,9 @@ def step_style(step: run_pb2.Step) -> str:
 
 def step_line(step: run_pb2.Step) -> str:
     """One line for a change of a step: its state, how long it took, and why."""
-    if retry := _retry(step, None):
+    if step.waiting_for == run_pb2.WAITING_FOR_INTERVAL:
+        return one_line(f"{step.id}: iteration {step.iteration} was not complete, {_later(step, None)}")
+    if retry := _later(step, None):
         return one_line(f"{step.id}: attempt {step.attempts} failed ({_reason(step)}), {retry}")
     text = f"{step.id} {step_state(step)}"
     if step.HasField("started_at") and step.HasField("finished_at"):
@@ -67,8 +69,8 @@ def step_note(
         notes.append(f"iteration {step.iteration}/{step.max_iterations}")
     if why := _decision(step) or _reason(step):
         notes.append(why)
-    if retry := _retry(step, now):
-        notes.append(retry)
+    if later := _later(step, now):
+        notes.append(later)
     elif waits := step_waits(step):
         notes.append(f"waits for {waits}")
     if step.source_run:
@@ -143,10 +145,11 @@ def _exhausted(step: run_pb2.Step) -> bool:
     return failed or step.state == run_pb2.STEP_STATE_INCOMPLETE
 
 
-def _retry(step: run_pb2.Step, now: datetime | None) -> str:
-    """When a failed step is retried; empty if it is not in its backoff."""
+def _later(step: run_pb2.Step, now: datetime | None) -> str:
+    """When a failed step is retried, or a loop goes on; empty if it waits for neither time."""
     at = moment(step.not_before)
     if step.state != run_pb2.STEP_STATE_READY or at is None:
         return ""
+    what = "next iteration" if step.waiting_for == run_pb2.WAITING_FOR_INTERVAL else "retrying"
     left = at - (now or datetime.now(UTC))
-    return f"retrying in {duration_text(left)}" if left.total_seconds() > 0 else "retrying now"
+    return f"{what} in {duration_text(left)}" if left.total_seconds() > 0 else f"{what} now"

@@ -11,7 +11,7 @@ from toban.definition.schema.field_check import FieldAt, FieldOrigin, check_fiel
 from toban.definition.schema.unsupported_fields import UNSUPPORTED_STEP_FIELDS
 from toban.definition.source.problem_collector import Reporter
 
-_OF_LOOPS = ("max_iterations", "on_iterations_exhausted", "stop_when_unchanged")
+_OF_LOOPS = ("max_iterations", "interval", "on_iterations_exhausted", "stop_when_unchanged")
 LEAST_ITERATIONS = 2
 
 

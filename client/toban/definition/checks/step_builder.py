@@ -50,6 +50,7 @@ def build_step(draft: StepDraft, *, listed: bool = False) -> Step:
         on_failure=_policy(values.get("on_failure"), listed),
         on_failure_exhausted=_policy(values.get("on_failure_exhausted"), listed),
         max_iterations=values.get("max_iterations", 1),
+        interval=values.get("interval", 0.0),
         on_iterations_exhausted=values.get("on_iterations_exhausted", FailurePolicy.ABORT),
         stop_when_unchanged=values.get("stop_when_unchanged", ""),
         approvers=tuple(values.get("approvers", ())),

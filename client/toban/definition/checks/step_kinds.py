@@ -20,7 +20,7 @@ _DOTTED_TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)\.([^\W\d]\w*)")
 _OF_PROCESSES = (
     *("args", "env", "stdin", "shell", "errexit", "python", "workspace", "idle_timeout", "kill_grace"),
     *("success_codes", "error_classes", "inputs", "outputs", "completion_check", "max_iterations"),
-    *("on_iterations_exhausted", "stop_when_unchanged", "on_lost", "user", "resources"),
+    *("interval", "on_iterations_exhausted", "stop_when_unchanged", "on_lost", "user", "resources"),
 )
 _WITHOUT_MEANING = {
     JobType.WORKFLOW: (*_OF_PROCESSES, "approvers"),

@@ -278,6 +278,7 @@ class Step:
     error_classes: Mapping[int, ErrorClass] = field(default_factory=dict)
     completion_check: Step | None = None
     max_iterations: int = 1
+    interval: float = 0.0
     on_iterations_exhausted: FailurePolicy = FailurePolicy.ABORT
     stop_when_unchanged: str = ""
     approvers: tuple[str, ...] = ()
@@ -327,6 +328,7 @@ class Step:
             "error_classes": {str(code): kind.value for code, kind in self.error_classes.items()},
             "completion_check": None if check is None else check.to_dict(),
             "max_iterations": self.max_iterations,
+            "interval": self.interval,
             "on_iterations_exhausted": self.on_iterations_exhausted.value,
             "stop_when_unchanged": self.stop_when_unchanged,
             "approvers": list(self.approvers),
@@ -373,6 +375,7 @@ class Step:
             error_classes={int(code): ErrorClass(kind) for code, kind in data["error_classes"].items()},
             completion_check=None if check is None else Step.from_dict(check),
             max_iterations=data["max_iterations"],
+            interval=data["interval"],
             on_iterations_exhausted=FailurePolicy(data["on_iterations_exhausted"]),
             stop_when_unchanged=data["stop_when_unchanged"],
             approvers=tuple(data["approvers"]),
@@ -411,6 +414,7 @@ _STEP_DEFAULTS: Mapping[str, Any] = {
     "error_classes": {},
     "completion_check": None,
     "max_iterations": 1,
+    "interval": 0.0,
     "on_iterations_exhausted": FailurePolicy.ABORT.value,
     "stop_when_unchanged": "",
     "approvers": [],

@@ -261,6 +261,7 @@ class WorkInput(ActionInput):
     max_iterations: Annotated[int, Field(ge=1, le=MOST_ITERATIONS)] = Field(
         1, description="Maximum number of iterations of the completion_check loop."
     )
+    interval: Duration = Field(0.0, description="Pause after a check that did not pass, before the next iteration.")
     on_iterations_exhausted: LoopExhausted = Field(
         "abort",
         description="After the last iteration: abort, or continue with the step INCOMPLETE.",

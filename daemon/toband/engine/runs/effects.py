@@ -17,11 +17,13 @@ from toband.domain.run_events import (
     EvaluateStep,
     EvaluationFailed,
     ForgetRun,
+    IterationDue,
     KeepDeadLetter,
     LaunchAttempt,
     LaunchDue,
     LaunchReady,
     RetryDue,
+    StartIterationTimer,
     StartRetryTimer,
     StartRunTimer,
     StartStepTimer,
@@ -129,6 +131,8 @@ class Effects:
                 failpoints.hit("retry.timer")
                 due = RetryDue(step=effect.step, retries=effect.retries)
                 actor.arm_step(effect.step, effect.due, due)
+            case StartIterationTimer():
+                actor.arm_step(effect.step, effect.due, IterationDue(step=effect.step, iteration=effect.iteration))
             case StartStepTimer():
                 passed = StepTimeoutPassed(step=effect.step, attempts=effect.attempts)
                 actor.arm_step(effect.step, effect.due, passed)
