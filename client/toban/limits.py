@@ -29,6 +29,8 @@ MAX_APPLIED: Final = 1000
 """Definitions of one ApplyDefinitions call, which are stored in one transaction."""
 MAX_ABOUT_BYTES: Final = 64 * KIB
 """The title, description and labels of a definition, which lists include."""
+MAX_TITLE_CHARS: Final = 200
+"""The title of a step. Messages about runs have no more of the titles of workflows and steps."""
 MAX_RESULT_BYTES: Final = MIB
 """The result of a step, and its outputs file."""
 MAX_SEEN_BYTES: Final = 16 * MIB

@@ -113,6 +113,11 @@ def test_every_example_holds() -> None:
         "name: a\non: [A, {event: B, priority: 5}]\nwatch: [/srv, b]\nsteps: {a: {run: x}}",
         "name: a\non: {eventTypes: [A, B], condition: true}\nsteps: {a: {run: x}}",
         "jobs: {a: {run: x, on: {event: A, condition: event.depth == 0}}}",
+        "id: a\nname: 夜間\nsteps: [{name: 取得, run: x, step_order: 2}, {id: b, name: c, run: x, step_order: 1}]",
+        "id: a\ntitle: 夜間\nsteps: {a: {run: x, id: a, title: 取得}}",
+        "name: a\ntriggers: {eventTypes: [A], condition: true, priority: 3}\nsteps: {a: {run: x}}",
+        "name: a\ntriggers: {event: A, schedule: {cron: '@daily', misfire: skip}}\nsteps: {a: {run: x}}",
+        "jobs: {a: {id: a, run: x, triggers: {schedule: {interval: 60000, jitter: 5s}}}}",
     ],
 )
 def test_the_schema_knows_every_way_to_write_it(text: str) -> None:
@@ -147,6 +152,14 @@ def test_the_schema_knows_every_way_to_write_it(text: str) -> None:
         "name: a\non: {event: A, priority: 101}\nsteps: {a: {run: x}}",
         "name: a\nwatch: ['/srv/*']\nsteps: {a: {run: x}}",
         "jobs: {a: {run: x, watch: /srv}}",
+        "name: 夜間\nsteps: {a: {run: x}}",
+        "id: 7\nname: a\nsteps: {a: {run: x}}",
+        "name: a\nsteps: {a: {run: x, step_order: 1}}",
+        "name: a\nsteps: [{name: a, run: x, step_order: '1'}]",
+        "name: a\ntriggers: {priority: 3}\nsteps: {a: {run: x}}",
+        "name: a\ntriggers: {schedule: {interval: 5m}}\nsteps: {a: {run: x}}",
+        "name: a\ntriggers: {schedule: {interval: 60000, cron: '@daily'}}\nsteps: {a: {run: x}}",
+        "name: a\nschedule: {interval: 60000}\nsteps: {a: {run: x}}",
     ],
 )
 def test_the_schema_refuses_what_has_the_wrong_shape(text: str) -> None:

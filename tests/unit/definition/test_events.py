@@ -51,6 +51,78 @@ EVENT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
+    ("text", "events", "intervals", "priority"),
+    [
+        (
+            "{eventTypes: [A, B], condition: event.depth == 0, priority: 30}",
+            [EventTrigger(events=("A", "B"), condition="event.depth == 0", priority=30)],
+            [],
+            30,
+        ),
+        ("{event: A, schedule: {interval: 1500}}", [EventTrigger(events=("A",))], [("", 1.5)], 0),
+        ("{schedule: {cron: '0 3 * * *', misfire: skip}, priority: -5}", [], [("0 3 * * *", None)], -5),
+        ("{schedule: [{interval: 60000}, '@daily']}", [], [("", 60.0), ("0 0 * * *", None)], 0),
+    ],
+)
+def test_triggers_are_events_and_schedules_in_one(
+    workflow: Read, text: str, events: list[EventTrigger], intervals: list[tuple[str, float | None]], priority: int
+) -> None:
+    for source in (f"{HEAD}triggers: {text}{STEPS}", f"jobs: {{w: {{run: x, triggers: {text}}}}}"):
+        found = workflow(source)
+        assert found.triggers == tuple(events)
+        assert [(schedule.cron, schedule.every) for schedule in found.schedules] == intervals
+        assert found.priority == priority
+    assert workflow(f"{HEAD}triggers: {text}\npriority: 7{STEPS}").priority == 7, "its own counts for other runs"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "message"),
+    [
+        ("on: A\ntriggers: {eventTypes: [B]}", "on", '"triggers" and "on" both say what starts it: keep one'),
+        (
+            "schedule: '@daily'\ntriggers: {eventTypes: [B]}",
+            "schedule",
+            '"triggers" and "schedule" both say what starts it: keep one',
+        ),
+        ("triggers: [A]", "triggers", "expected a mapping with eventTypes, schedule or both, found a list"),
+        ("triggers: {}", "triggers", "expected a mapping with eventTypes, schedule or both, found a mapping"),
+        (
+            "triggers: {priority: 5}",
+            "triggers",
+            'the triggers do not say what starts it: add "eventTypes" or "schedule"',
+        ),
+        ("triggers: {eventTypes: []}", "triggers.eventTypes", "expected at least one type, found none"),
+        ("triggers: {eventTypes: [A], priority: 101}", "triggers.priority", "expected at most 100"),
+        ("triggers: {eventTypes: [A], condition: params.x}", "triggers.condition", "a condition may use event only"),
+        (
+            "triggers: {schedule: '@daily', condition: 'true'}",
+            "triggers.condition",
+            '"condition" applies to events: add "eventTypes", or remove it',
+        ),
+        ("triggers: {cron: '@daily', event: A}", "triggers.cron", 'unknown field "cron": write schedule'),
+        ("triggers: {event_types: [A], event: B}", "triggers.event_types", 'unknown field "event_types": write event'),
+        (
+            "triggers: {schedule: {cron: '@daily', interval: 5000}}",
+            "triggers.schedule.interval",
+            '"cron" and "interval" both say when: keep one',
+        ),
+        (
+            "triggers: {schedule: {interval: 5m}}",
+            "triggers.schedule.interval",
+            'expected a number of milliseconds, found "5m": write every for a duration',
+        ),
+        ("triggers: {schedule: {interval: 5}}", "triggers.schedule.interval", "expected an interval of at least 1s"),
+        ("schedule: {interval: 5000}", "schedule.interval", 'unknown field "interval": write every'),
+        ("params: {p: {required: true}}\ntriggers: {event: A}", "triggers", 'the parameter "p" is required'),
+        ("isEnabled: true", "isEnabled", 'unknown field "isEnabled": write enabled'),
+    ],
+)
+def test_wrong_triggers(errors: Errors, text: str, path: str, message: str) -> None:
+    found = {problem.path: problem.message for problem in errors(f"{HEAD}{text}{STEPS}")}
+    assert found[path].startswith(message)
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("on: DATA_CHANGED", [EventTrigger(events=("DATA_CHANGED",))]),

@@ -166,7 +166,8 @@ def test_the_schema_names_every_field() -> None:
         "WorkflowInput",
         "JobsInput",
     ]
-    assert schema["$defs"]["WorkflowInput"]["required"] == ["name", "steps"]
+    assert schema["$defs"]["WorkflowInput"]["required"] == ["steps"]
+    assert [choice["required"] for choice in schema["$defs"]["WorkflowInput"]["anyOf"]] == [["id"], ["name"]]
     older = {"is_enabled", "on_fail", "job_id", "eventTypes"}
     for model in DefinitionPart.__subclasses__() + DefaultsInput.__subclasses__() + [ListedStepInput, JobInput]:
         if model is ActionInput:

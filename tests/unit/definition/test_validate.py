@@ -422,15 +422,15 @@ def test_wrong_step_fields(step: str, path: str, column: int, message: str, erro
 
 def test_ids_of_steps(errors: Errors) -> None:
     found = errors(
-        f"{HEAD}steps:\n  - run: x\n  - {{name: a b, run: x}}\n  - {{name: c, run: x}}\n"
-        f"  - {{name: c, run: x}}\n  - text\n  - {{name: {'x' * 65}, run: x}}\n  - {{name: 5, run: x}}"
+        f"{HEAD}steps:\n  - run: x\n  - {{id: a b, run: x}}\n  - {{name: c, run: x}}\n"
+        f"  - {{name: c, run: x}}\n  - text\n  - {{id: {'x' * 65}, run: x}}\n  - {{name: 5, run: x}}"
     )
     assert [(problem.line, problem.column, problem.path) for problem in found] == [
         (4, 5, "steps[0]"),
-        (5, 12, "steps[1].name"),
+        (5, 10, "steps[1].id"),
         (7, 12, "steps[3].name"),
         (8, 5, "steps[4]"),
-        (9, 12, "steps[5].name"),
+        (9, 10, "steps[5].id"),
         (10, 12, "steps[6].name"),
     ]
     assert 'duplicate step "c": already defined on line 6' in found[2].message
@@ -560,7 +560,7 @@ def test_twenty_mistakes(errors: Errors) -> None:
         3: "write labels",
         4: "write max_active_runs",
         5: "write steps",
-        6: "remove it (known: name, title, ",
+        6: "remove it (known: id, name, title, ",
         7: "expected at most 100",
         9: "write depends_on",
         10: "write when",

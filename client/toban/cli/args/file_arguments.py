@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -44,7 +44,10 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDefinition:
-    """One workflow or one job of a file. `uses` are the jobs that it names."""
+    """One workflow or one job of a file.
+
+    `uses` are the jobs that it names, `derived` the names of steps by the ids that were derived from them.
+    """
 
     file: str
     directory: str
@@ -52,6 +55,7 @@ class FileDefinition:
     name: str
     is_job: bool
     uses: frozenset[str]
+    derived: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +120,7 @@ def _definition(file: InputFile, document: Document) -> FileDefinition:
         name=document.name,
         is_job=document.kind.value == "job",
         uses=document.uses,
+        derived=document.derived,
     )
 
 

@@ -8,7 +8,7 @@ import typer
 
 from toban.cli.args.file_arguments import FilesArgument, check, invalid, read
 from toban.cli.render.output import emit_data
-from toban.cli.session import OutputFormat, OutputOption, session
+from toban.cli.session import OutputFormat, OutputOption, session, shown
 
 
 def validate(
@@ -47,6 +47,8 @@ def validate(
                     unknown = ", ".join(sorted(each.uses & checked.missing))
                     but = f", except for the unknown {unknown}" if unknown else ""
                     print(f"{each.file}: {subject} is valid{but}")
+                    for step_id, name in each.derived.items():
+                        print(f"{each.file}: {subject}: the id of the step {shown(name)} is {step_id}")
         case OutputFormat.NAME:
             for each in checked.definitions:
                 print(each.name)

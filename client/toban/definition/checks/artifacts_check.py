@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from toban.definition.checks.step_layers import StepDraft
-from toban.definition.expressions.template_names import suggestion
+from toban.definition.expressions.template_names import step_suggestion, suggestion
 from toban.definition.schema.field_check import FieldAt
 from toban.definition.source.problem_collector import Reporter, join
 from toban.definition.source.yaml_source import Node
@@ -26,14 +26,14 @@ def check_outputs(draft: StepDraft, report: Reporter) -> None:
             report.at(node, path, f'duplicate output "{name}": already defined on line {line}')
 
 
-def check_inputs(draft: StepDraft, steps: Mapping[str, StepDraft], report: Reporter) -> None:
+def check_inputs(draft: StepDraft, steps: Mapping[str, StepDraft], titles: Mapping[str, str], report: Reporter) -> None:
     """Every input must be an output of a step that this one depends on; no two may share a path."""
     found = draft.fields.get("inputs")
     places: list[tuple[str, int]] = []
     for index, given in enumerate(draft.values.get("inputs", ())):
         if found is None or "from_" not in given or "artifact" not in given:
             continue
-        _check_source(draft, found, index, steps, report)
+        _check_source(draft, found, index, steps, titles, report)
         place = given.get("as_", given["artifact"])
         node, path = _entry(found, index, "as" if "as_" in given else "artifact")
         for other, first in places:
@@ -50,13 +50,14 @@ def _check_source(
     found: FieldAt,
     index: int,
     steps: Mapping[str, StepDraft],
+    titles: Mapping[str, str],
     report: Reporter,
 ) -> None:
     given = draft.values["inputs"][index]
     source, artifact = given["from_"], given["artifact"]
     node, path = _entry(found, index, "from")
     if source not in steps:
-        report.at(node, path, f'unknown step "{source}"{suggestion(source, steps)}')
+        report.at(node, path, f'unknown step "{source}"{step_suggestion(source, steps, titles)}')
         return
     if source == draft.id:
         report.at(node, path, f'step "{source}" cannot have its own output as an input')

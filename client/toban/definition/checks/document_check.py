@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from toban.definition.checks.artifacts_check import check_inputs
-from toban.definition.checks.event_check import read_triggers, read_watch
+from toban.definition.checks.event_check import read_watch
+from toban.definition.checks.identity import (
+    ListedIds,
+    check_key,
+    check_keyed,
+    check_one_title,
+    sequence,
+    workflow_identity,
+)
 from toban.definition.checks.job_documents import Jobs
 from toban.definition.checks.params_check import read_params
-from toban.definition.checks.schedule_check import check_blackouts, read_schedules
+from toban.definition.checks.schedule_check import check_blackouts
+from toban.definition.checks.start_check import START_FIELDS, read_start
 from toban.definition.checks.step_builder import build_step
 from toban.definition.checks.step_check import check_step_templates, read_defaults, read_step
 from toban.definition.checks.step_layers import Layer, StepDraft
 from toban.definition.checks.template_check import TemplateCheck
-from toban.definition.expressions.template_names import TemplateNames, ValueKind, param_kind, suggestion
+from toban.definition.expressions.template_names import TemplateNames, ValueKind, param_kind, step_suggestion
 from toban.definition.model.step_graph import StepGraph
 from toban.definition.model.workflow import EDITION, Overlap, Retention, Workflow
 from toban.definition.scalars.values import describe
-from toban.definition.schema.definition_schema import WorkflowInput
+from toban.definition.schema.definition_schema import ListedStepInput, StepInput, WorkflowInput
 from toban.definition.schema.field_check import FieldAt, check_fields, read_fields
-from toban.definition.schema.fields import check_name
 from toban.definition.schema.unsupported_fields import (
-    STEP_ALIASES,
     UNSUPPORTED_WORKFLOW_FIELDS,
     WORKFLOW_ALIASES,
 )
@@ -32,7 +39,7 @@ from toban.definition.source.yaml_source import Node
 
 MAX_STEPS = 10_000
 MAX_DESCRIPTION = 500
-_NESTED = frozenset({"params", "defaults", "schedule", "on", "watch", "steps"})
+_NESTED = frozenset({"params", "defaults", "watch", "steps"}) | START_FIELDS
 _IN_ENV = "the workflow's own env may use params, run and event only"
 
 
@@ -40,11 +47,13 @@ _IN_ENV = "the workflow's own env may use params, run and event only"
 class Checked:
     """The contents of one document: its name, the jobs that it uses, and the workflow, if it is valid.
 
-    The workflow is also None, without an error, if a job that it uses is not known.
+    The workflow is also None, without an error, if a job that it uses is not known. `derived` are the names of steps by
+    the ids that were derived from them.
     """
 
     name: str = ""
     uses: frozenset[str] = frozenset()
+    derived: Mapping[str, str] = field(default_factory=dict)
     workflow: Workflow | None = None
 
 
@@ -62,31 +71,30 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
         unsupported=UNSUPPORTED_WORKFLOW_FIELDS,
     )
     values = check_fields(WorkflowInput, fields, report, skip=_NESTED)
-    _check_identity(root, fields, values, report)
+    name, title = workflow_identity(root, fields, values, report)
+    _check_about(root, fields, {**values, "title": title}, report)
     params = read_params(fields.get("params"), report)
     given = params if _readable(fields.get("params")) else None
     scopes = fields["scopes"].value.entries if "scopes" in fields else {}
-    zone = values.get("timezone", "")
-    schedules = read_schedules(fields.get("schedule"), report, params=given, zone=zone, scopes=scopes)
+    start = read_start(fields, values, report, params=given, scopes=scopes)
     check_blackouts(fields.get("blackout"), values.get("blackout", ()), report)
-    triggers = read_triggers(fields.get("on"), report, params=given, scopes=scopes)
     watch = read_watch(fields.get("watch"), report)
     kinds = {name: param_kind(param) if param else None for name, param in params.items()}
     env_names = _check_env(fields, kinds, report)
     found = fields.get("defaults")
     defaults = read_defaults(found.value if found else None, report)
-    name = values.get("name", "")
     steps = fields.get("steps")
     drafts = list(_StepReader(defaults, jobs, report, name).read(root, steps))
     _check_order(drafts, kinds, env_names, report)
     _check_scopes(fields.get("scopes"), values, drafts, report)
     uses = frozenset(draft.job for draft in drafts if draft.job)
+    derived = {draft.id: draft.values["name"] for draft in drafts if draft.derived and "name" in draft.values}
     if report.failed or any(draft.open for draft in drafts):
-        return Checked(name=name, uses=uses)
+        return Checked(name=name, uses=uses, derived=derived)
     listed = steps is not None and steps.value.kind == "seq"
     workflow = Workflow(
-        name=values["name"],
-        title=values.get("title", values["name"]),
+        name=name,
+        title=title,
         version=values.get("version", "1"),
         description=values.get("description", ""),
         labels=values.get("labels", {}),
@@ -97,30 +105,28 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
         concurrency=values.get("concurrency"),
         max_active_runs=values.get("max_active_runs", 1),
         overlap=values.get("overlap", Overlap.SKIP),
-        priority=values.get("priority", 0),
+        priority=values.get("priority", start.priority),
         retention=Retention(**values["retention"]) if "retention" in values else None,
         context_dir=values.get("context_dir", ""),
         scopes={scope: tuple(dict.fromkeys(names)) for scope, names in values.get("scopes", {}).items()},
-        schedules=schedules,
+        schedules=start.schedules,
         timezone=values.get("timezone", ""),
         blackout=tuple(values.get("blackout", ())),
-        triggers=triggers,
+        triggers=start.triggers,
         event_overlap=values.get("overlap", Overlap.QUEUE),
         watch=watch,
         steps={draft.id: build_step(draft, listed=listed) for draft in drafts},
         edition=EDITION,
     )
-    return Checked(name=name, uses=uses, workflow=workflow)
+    return Checked(name=name, uses=uses, derived=derived, workflow=workflow)
 
 
 def _readable(params: FieldAt | None) -> bool:
     return params is None or params.value.kind == "map"
 
 
-def _check_identity(root: Node, fields: dict[str, FieldAt], values: dict[str, Any], report: Reporter) -> None:
+def _check_about(root: Node, fields: dict[str, FieldAt], values: dict[str, Any], report: Reporter) -> None:
     check_about(root, "", values, report)
-    if "name" not in fields:
-        report.at(root, "name", 'the workflow has no name: add "name"')
     if "description" not in fields:
         message = 'the workflow has no description: add "description" to say what it is for'
         report.at(root, "description", message, warning=True)
@@ -171,8 +177,9 @@ class _StepReader:
             return
         yield from (self._mapped if node.kind == "map" else self._listed)(node, found.path)
 
-    def _step(self, step_id: str, place: str, node: Node) -> StepDraft:
+    def _step(self, step_id: str, place: str, node: Node, model: type[StepInput]) -> StepDraft:
         return read_step(
+            model,
             step_id,
             place,
             node,
@@ -185,64 +192,41 @@ class _StepReader:
     def _mapped(self, node: Node, path: str) -> Iterator[StepDraft]:
         for step_id, entry in node.entries.items():
             place = join(path, step_id)
-            try:
-                check_name(step_id)
-            except ValueError as error:
-                self._report.at(entry.key, place, str(error))
+            check_key(entry.key, place, step_id, self._report)
             if entry.value.kind != "map":
                 found = describe(entry.value.plain())
                 message = f"expected a mapping such as {{run: ./work.sh}}, found {found}"
                 self._report.at(entry.value, place, message)
                 continue
-            draft = self._step(step_id, place, entry.value)
+            draft = self._step(step_id, place, entry.value, StepInput)
+            check_one_title(draft.fields, self._report)
+            draft.title = check_keyed(step_id, place, draft.fields, draft.values, self._report)
             draft.depends_on = list(draft.values.get("depends_on", ()))
             yield draft
 
     def _listed(self, node: Node, path: str) -> Iterator[StepDraft]:
-        seen: dict[str, Node] = {}
+        ids = ListedIds(self._report)
         before: list[str] = []
-        for index, item in enumerate(node.items):
+        for index in sequence(node.items, path, self._report):
+            item = node.items[index]
             place = join(path, index)
             if item.kind != "map":
                 message = f"expected a mapping with name and run, found {describe(item.plain())}"
                 self._report.at(item, place, message)
                 continue
-            step_id = self._listed_id(item, place, seen)
-            place = join(path, step_id) if step_id else place
-            draft = self._step(step_id or place, place, item)
+            step_id, derived = ids.of(item, place)
+            place = join(path, step_id) if step_id and not derived else place
+            draft = self._step(step_id or place, place, item, ListedStepInput)
+            if "id" in draft.fields:
+                check_one_title(draft.fields, self._report)
+            draft.derived = derived
+            draft.title = draft.values.get("title", draft.values.get("name", draft.id))
             if "depends_on" in draft.fields:
                 draft.depends_on = list(draft.values.get("depends_on", ()))
             else:
                 draft.depends_on = before
             before = [draft.id]
             yield draft
-
-    def _listed_id(self, item: Node, place: str, seen: dict[str, Node]) -> str:
-        """The id of a listed step, which may be that of its job; '' after reporting that it has none."""
-        written = [name for name in item.entries if STEP_ALIASES.get(name, name) == "job"]
-        written = ["name"] if "name" in item.entries else written[:1]
-        if not written:
-            message = 'a step in a list needs a "name", which is its id'
-            self._report.at(item, place, message)
-            return ""
-        at, where = item.entries[written[0]].value, join(place, written[0])
-        name = at.plain()
-        if not isinstance(name, str):
-            return ""  # reported with the other fields
-        if name in seen:
-            first = seen[name].line + 1
-            message = f'duplicate step "{name}": already defined on line {first}'
-            if written[0] != "name":
-                message += ': give this one a "name"'
-            self._report.at(at, where, message)
-            return ""
-        seen[name] = at
-        try:
-            return check_name(name)
-        except ValueError as error:
-            if written[0] == "name":
-                self._report.at(at, where, str(error))
-            return ""
 
 
 # Dependencies between steps.
@@ -255,9 +239,10 @@ def _check_order(
     report: Reporter,
 ) -> None:
     steps = {draft.id: draft for draft in drafts}
+    titles = {draft.title: draft.id for draft in drafts}
     sound = True
     for draft in drafts:
-        sound &= _check_dependencies(draft, steps, report)
+        sound &= _check_dependencies(draft, steps, titles, report)
     graph = StepGraph({draft.id: draft.depends_on for draft in drafts})
     for cycle in graph.cycles():
         sound = False
@@ -267,11 +252,12 @@ def _check_order(
         report.at(at.value if at else first.node, join(first.path, "depends_on"), message)
     lists = frozenset(draft.id for draft in drafts if "for_each" in draft.fields)
     for draft in drafts:
-        check_inputs(draft, steps, report)
+        check_inputs(draft, steps, titles, report)
         names = TemplateNames(
             params=kinds,
             env=env_names,
             steps=steps,
+            titles=titles,
             ancestors=_Ancestors(graph, draft.id, steps, known=sound),
             step=draft.id,
             lists=lists,
@@ -281,14 +267,15 @@ def _check_order(
 
 def _check_scopes(found: FieldAt | None, values: dict[str, Any], drafts: list[StepDraft], report: Reporter) -> None:
     """Checks that a scope names steps of the workflow."""
-    steps = {draft.id for draft in drafts}
     if found is None:
         return
+    steps = {draft.id for draft in drafts}
+    titles = {draft.title: draft.id for draft in drafts}
     for scope, names in values.get("scopes", {}).items():
         for index, name in enumerate(names):
             if name not in steps:
                 node = found.value.entries[scope].value.items[index]
-                message = f'unknown step "{name}"{suggestion(name, steps)}'
+                message = f'unknown step "{name}"{step_suggestion(name, steps, titles)}'
                 report.at(node, join(found.path, scope, index), message)
 
 
@@ -316,7 +303,9 @@ class _Ancestors(Collection[str]):
         return sum(1 for _ in self)
 
 
-def _check_dependencies(draft: StepDraft, steps: dict[str, StepDraft], report: Reporter) -> bool:
+def _check_dependencies(
+    draft: StepDraft, steps: Mapping[str, StepDraft], titles: Mapping[str, str], report: Reporter
+) -> bool:
     found = draft.fields.get("depends_on")
     if found is None:
         return True
@@ -330,7 +319,7 @@ def _check_dependencies(draft: StepDraft, steps: dict[str, StepDraft], report: R
             report.at(node, path, f'step "{name}" depends on itself: remove it')
             sound = False
         elif name not in steps:
-            report.at(node, path, f'unknown step "{name}"{suggestion(name, steps)}')
+            report.at(node, path, f'unknown step "{name}"{step_suggestion(name, steps, titles)}')
             sound = False
         elif name in listed:
             report.at(node, path, f'"{name}" is listed twice: remove it', warning=True)

@@ -77,14 +77,32 @@ def read_triggers(
         return ()
     else:
         read = [reader.read(item, join(path, index)) for index, item in enumerate(node.items)]
+    _check_required(found, params, report)
+    return tuple(trigger for trigger in read if trigger is not None)
+
+
+def read_trigger(
+    found: FieldAt,
+    fields: Mapping[str, FieldAt],
+    report: Reporter,
+    *,
+    params: Mapping[str, Param | None] | None,
+    scopes: Collection[str],
+) -> tuple[EventTrigger, ...]:
+    """Like `read_triggers` for the `fields` of one trigger, which has an event."""
+    read = _Reader(report, scopes).given(found.value, found.path, fields)
+    _check_required(found, params, report)
+    return (read,) if read is not None else ()
+
+
+def _check_required(found: FieldAt, params: Mapping[str, Param | None] | None, report: Reporter) -> None:
     for name, param in (params or {}).items():
         if param is not None and param.required:
             message = (
                 f'the parameter "{name}" is required, but an event sets no parameters: '
                 "give it a default, and use event in the steps"
             )
-            report.at(found.key, path, message)
-    return tuple(trigger for trigger in read if trigger is not None)
+            report.at(found.key, found.path, message)
 
 
 def read_watch(found: FieldAt | None, report: Reporter) -> tuple[str, ...]:
@@ -121,21 +139,22 @@ class _Reader:
         if node.wrong:
             return None
         if node.kind == "map":
-            return self._mapping(node, path)
+            fields = read_fields(
+                node,
+                path,
+                self._report,
+                known=TriggerInput.model_fields,
+                aliases=TRIGGER_ALIASES,
+                unsupported=frozenset(),
+            )
+            return self.given(node, path, fields)
         expected = f"{_A_TYPE}, or a mapping with event"
         name = self._type(node, path, "", expected)
         return None if name is None else EventTrigger(events=(name,))
 
-    def _mapping(self, node: Node, path: str) -> EventTrigger | None:
+    def given(self, node: Node, path: str, fields: Mapping[str, FieldAt]) -> EventTrigger | None:
+        """The trigger of these fields; None after reporting the reason."""
         report = self._report
-        fields = read_fields(
-            node,
-            path,
-            report,
-            known=TriggerInput.model_fields,
-            aliases=TRIGGER_ALIASES,
-            unsupported=frozenset(),
-        )
         values = check_fields(TriggerInput, fields, report, skip=frozenset({"event"}))
         condition = values.get("condition", "").strip()
         if condition:

@@ -62,10 +62,12 @@ def _workflow(entry: SourceDocument, source: str, file: str, jobs: Jobs) -> _Rea
         line=entry.line + 1,
         name=checked.name,
         uses=checked.uses,
+        derived=checked.derived,
         workflow=checked.workflow,
     )
-    name = entry.root.entries.get("name")
-    return _Read(report, [(document, name.value if name else None, "name")])
+    path = "id" if "id" in entry.root.entries else "name"
+    name = entry.root.entries.get(path)
+    return _Read(report, [(document, name.value if name else None, path)])
 
 
 def _joined(read: Sequence[_Read]) -> tuple[list[Document], list[Problem]]:

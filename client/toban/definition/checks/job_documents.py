@@ -6,13 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from toban.definition.checks.event_check import read_triggers
-from toban.definition.checks.schedule_check import read_schedules
+from toban.definition.checks.identity import check_keyed
+from toban.definition.checks.start_check import START_FIELDS, Start, read_start
 from toban.definition.checks.step_builder import build_step
 from toban.definition.checks.step_check import check_step_templates, read_layer, settle
 from toban.definition.checks.step_layers import FoundJob, Layer, StepDraft
 from toban.definition.expressions.template_names import TemplateNames, suggestion
-from toban.definition.model.event_triggers import EventTrigger
 from toban.definition.model.workflow import EDITION, DefinitionKind, JobType, Workflow
 from toban.definition.scalars.values import describe
 from toban.definition.schema.definition_schema import JobInput, JobsInput
@@ -22,10 +21,9 @@ from toban.definition.schema.unsupported_fields import JOB_ALIASES, UNSUPPORTED_
 from toban.definition.source.problem_collector import Reporter, check_about, join
 from toban.definition.source.problems import Document
 from toban.definition.source.yaml_source import Entry, Node, read_documents
-from toban.definition.timing.schedule_spec import Schedule
 
 MAX_JOBS = 10_000
-_OF_THE_JOB_ITSELF = frozenset({"name", "title", "labels", "enabled", "schedule", "timezone", "on"})
+_OF_THE_JOB_ITSELF = frozenset({"id", "name", "title", "labels", "enabled", "timezone"}) | START_FIELDS
 _NAMES = TemplateNames(params=None, env=None, steps=None, limit="a job may use run and event only")
 
 
@@ -99,16 +97,14 @@ def _read_job(name: str, entry: Entry, later: int | None, source: str, report: R
             unsupported=UNSUPPORTED_JOB_FIELDS,
         )
         draft = StepDraft(name, path, entry.value, dict(given.fields), dict(given.values))
-        check_about(entry.value, path, given.values, report)
+        draft.title = check_keyed(name, path, given.fields, given.values, report)
+        check_about(entry.value, path, {**given.values, "title": draft.title}, report)
         settle(draft, report, choices='"run"', name=name)
         check_step_templates(draft, report, _NAMES)
-        schedules = read_schedules(
-            given.fields.get("schedule"), report, params={}, zone=given.values.get("timezone", ""), scopes=()
-        )
-        triggers = read_triggers(given.fields.get("on"), report, params={}, scopes=())
+        start = read_start(given.fields, given.values, report, params={}, scopes=())
         if not report.failed:
             layer = _inheritable(draft)
-            workflow = _workflow(draft, schedules, triggers)
+            workflow = _workflow(draft, start)
     document = Document(source=text, line=line, kind=DefinitionKind.JOB, name=name, workflow=workflow)
     return Job(document=document, layer=layer, key=entry.key)
 
@@ -123,22 +119,23 @@ def _inheritable(draft: StepDraft) -> Layer:
     return Layer(fields, values).of(FieldOrigin.JOB)
 
 
-def _workflow(draft: StepDraft, schedules: tuple[Schedule, ...], triggers: tuple[EventTrigger, ...]) -> Workflow:
+def _workflow(draft: StepDraft, start: Start) -> Workflow:
     """A job alone: a workflow of one step with the job's name."""
     values = draft.values
     draft.job = draft.id
     return Workflow(
         name=draft.id,
-        title=values.get("title", values.get("name", draft.id)),
+        title=draft.title,
         kind=DefinitionKind.JOB,
         description=values.get("description", ""),
         labels=values.get("labels", {}),
         enabled=values.get("enabled", True),
         params={},
         env={},
-        schedules=schedules,
+        priority=start.priority,
+        schedules=start.schedules,
         timezone=values.get("timezone", ""),
-        triggers=triggers,
+        triggers=start.triggers,
         steps={draft.id: build_step(draft)},
         edition=EDITION,
     )

@@ -21,6 +21,7 @@ from toban.definition.timing.cron import REBOOT, parse_cron
 from toban.definition.timing.schedule_spec import Schedule
 
 _SAYS_WHEN = ("cron", "every", "at", "when")
+_INTERVAL = "interval"
 _OF_LOCAL_TIMES = ("gap", "fold")
 # Replaces the daemon's zone, which is unknown here; only the form of words is checked.
 _ANY_ZONE = "UTC"
@@ -33,15 +34,17 @@ def read_schedules(
     params: Mapping[str, Param | None] | None,
     zone: str,
     scopes: Collection[str],
+    model: type[ScheduleInput] = ScheduleInput,
 ) -> tuple[Schedule, ...]:
     """The valid schedules; reports the problems of the others.
 
     `params` are the parameters of runs, None for an invalid parameter; `params` itself is None if they are unknown.
-    `zone` is the time zone of schedules without their own, and `scopes` are the names that `scope` may have.
+    `zone` is the time zone of schedules without their own, and `scopes` are the names that `scope` may have. `model` may
+    have further fields.
     """
     if found is None or found.value.wrong:
         return ()
-    reader = _Reader(report, params, zone, scopes)
+    reader = _Reader(report, params, zone, scopes, model)
     node, path = found.value, found.path
     if node.kind != "seq":
         if node.kind == "scalar" and node.value is None and node.style == "":
@@ -78,9 +81,16 @@ class _Reader:
     """Reads schedules one by one."""
 
     def __init__(
-        self, report: Reporter, params: Mapping[str, Param | None] | None, zone: str, scopes: Collection[str]
+        self,
+        report: Reporter,
+        params: Mapping[str, Param | None] | None,
+        zone: str,
+        scopes: Collection[str],
+        model: type[ScheduleInput],
     ) -> None:
         self._report = report
+        self._model = model
+        self._says_when = (*_SAYS_WHEN, _INTERVAL) if _INTERVAL in model.model_fields else _SAYS_WHEN
         self._params = params
         self._zone = zone
         self._scopes = scopes
@@ -94,7 +104,7 @@ class _Reader:
         value = node.plain()
         if not isinstance(value, str):
             message = (
-                f"expected a crontab expression or a mapping with one of {', '.join(_SAYS_WHEN)}, "
+                f"expected a crontab expression or a mapping with one of {', '.join(self._says_when)}, "
                 f"found {describe(value)}"
             )
             self._report.at(node, path, message)
@@ -115,13 +125,13 @@ class _Reader:
         return f'; for a time in words write {{when: "{text}"}}'
 
     def _mapping(self, node: Node, path: str) -> Schedule | None:
-        known = ScheduleInput.model_fields
+        known = self._model.model_fields
         report = self._report
         fields = read_fields(node, path, report, known=known, aliases={}, unsupported=frozenset())
-        values = check_fields(ScheduleInput, fields, report, skip=frozenset())
-        given = [name for name in fields if name in _SAYS_WHEN]
+        values = check_fields(self._model, fields, report, skip=frozenset())
+        given = [name for name in fields if name in self._says_when]
         if not given:
-            message = f"the schedule does not say when: give one of {', '.join(_SAYS_WHEN)}"
+            message = f"the schedule does not say when: give one of {', '.join(self._says_when)}"
             report.at(node, path, message)
         for name in given[1:]:
             message = f'"{given[0]}" and "{name}" both say when: keep one, or make two schedules'
@@ -136,6 +146,8 @@ class _Reader:
             self._check_required(values["params"], node, path)
         if len(given) != 1 or given[0] not in values:
             return None
+        if _INTERVAL in values:
+            values["every"] = values.pop(_INTERVAL)
         words = values.pop("when", "")
         return Schedule(**{**values, "words": words, "timezone": zone})
 

@@ -32,7 +32,7 @@ def build_step(draft: StepDraft, *, listed: bool = False) -> Step:
     step = Step(
         **_action(draft),
         id=draft.id,
-        name=values.get("name", draft.id),
+        name=draft.title or draft.id,
         description=values.get("description", ""),
         job=draft.job,
         python=values.get("python", ""),

@@ -8,6 +8,7 @@ from toban.definition.checks.artifacts_check import check_outputs
 from toban.definition.checks.code_check import code_templates
 from toban.definition.checks.condition_check import check_condition_templates, check_items
 from toban.definition.checks.loop_check import check_loop, check_retries, read_check
+from toban.definition.checks.start_check import START_FIELDS
 from toban.definition.checks.step_kinds import decide_kind, without_meaning
 from toban.definition.checks.step_layers import FoundJob, Layer, StepDraft, inherit
 from toban.definition.checks.template_check import TemplateCheck
@@ -24,7 +25,7 @@ from toban.definition.scripts.script_languages import LANGUAGES
 from toban.definition.source.problem_collector import Reporter, join
 from toban.definition.source.yaml_source import Node
 
-_READ_ELSEWHERE = frozenset({"completion_check", "schedule", "on"})
+_READ_ELSEWHERE = frozenset({"completion_check"}) | START_FIELDS
 _TEMPLATES = ("args", "kwargs", "env", "stdin")
 _NO_ITEM = "item has a value only in steps with for_each"
 _NO_LOOP = "{} has a value only in steps with a completion_check"
@@ -89,6 +90,7 @@ def read_defaults(node: Node | None, report: Reporter) -> Layer:
 
 
 def read_step(
+    model: type[StepInput],
     step_id: str,
     path: str,
     node: Node,
@@ -100,7 +102,7 @@ def read_step(
 ) -> StepDraft:
     """One step of a workflow with its inherited fields; `node` must be a mapping."""
     own = read_layer(
-        StepInput,
+        model,
         node,
         path,
         report,

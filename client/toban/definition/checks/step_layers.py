@@ -33,8 +33,8 @@ class Layer:
 class StepDraft:
     """A step, a job or a completion check between the file and the model.
 
-    `open`: its job is not known and may have the missing fields. `inherited` has entries that were merged into its own
-    mappings.
+    `derived`: the id was derived from the name. `open`: its job is not known and may have the missing
+    fields. `inherited` has entries that were merged into its own mappings.
     """
 
     id: str
@@ -42,6 +42,8 @@ class StepDraft:
     node: Node
     fields: dict[str, FieldAt]
     values: dict[str, Any]
+    title: str = ""
+    derived: bool = False
     depends_on: list[str] = field(default_factory=list)
     job: str = ""
     open: bool = False

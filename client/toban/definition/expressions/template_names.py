@@ -111,6 +111,13 @@ def suggestion(name: str, known: Collection[str]) -> str:
     return f': did you mean "{close[0]}"?' if close else ""
 
 
+def step_suggestion(name: str, steps: Collection[str], titles: Mapping[str, str]) -> str:
+    """Like `suggestion`, for steps; `titles` are their ids by title."""
+    if name in titles:
+        return f': that is a title, write the id "{titles[name]}"'
+    return suggestion(name, steps)
+
+
 def _known(names: Collection[str], what: str) -> str:
     shown = list(islice(names, _MOST_SHOWN + 1))
     if not shown:
@@ -141,6 +148,7 @@ class TemplateNames:
         params: Mapping[str, ValueKind | None] | None,
         env: Collection[str] | None,
         steps: Collection[str] | None,
+        titles: Mapping[str, str] | None = None,
         ancestors: Collection[str] = (),
         step: str = "",
         lists: Collection[str] = (),
@@ -149,11 +157,12 @@ class TemplateNames:
         """A parameter of kind None is invalid itself and is accepted anywhere.
 
         `params`, `env` and `steps` are None where they may not be used at all; `limit` then says what may be used.
-        `lists` are the steps with instances.
+        `titles` are ids of steps by title, for hints. `lists` are the steps with instances.
         """
         self._params = params
         self._env = env
         self._steps = steps
+        self._titles = titles or {}
         self._ancestors = ancestors
         self._step = step
         self._lists = lists
@@ -222,7 +231,8 @@ class TemplateNames:
             hint = ""
             # Finding which of very many steps come before is too much work for a hint.
             if len(self._steps) <= _MOST_CANDIDATES:
-                hint = suggestion(step, self._steps) or _known(self._ancestors, "steps before this one")
+                hint = step_suggestion(step, self._steps, self._titles)
+                hint = hint or _known(self._ancestors, "steps before this one")
             return f'unknown step "{step}"{hint}'
         if step == self._step:
             return f'step "{step}" refers to itself: only steps that come before have a result'

@@ -48,6 +48,7 @@ from toban.definition.schema.fields import (
     RetryOn,
     Shell,
     Size,
+    StepTitle,
     Text,
     Timeout,
     User,
@@ -60,6 +61,7 @@ from toban.definition.schema.schedule_fields import (
     MOST_SCHEDULES,
     CronText,
     Every,
+    Milliseconds,
     Moment,
     Spread,
     Window,
@@ -168,6 +170,24 @@ class TriggerInput(DefinitionPart):
 _Triggers = (
     EventType | TriggerInput | Annotated[list[EventType | TriggerInput], Field(min_length=1, max_length=MOST_TRIGGERS)]
 )
+
+
+class TriggerScheduleInput(ScheduleInput):
+    """A schedule within triggers: exactly one of cron, interval, every, at and when, with its options."""
+
+    interval: Milliseconds | None = Field(None, description="Interval in milliseconds.")
+
+
+class TriggersInput(TriggerInput):
+    """The events and the schedule that start it; at least one of them."""
+
+    schedule: (
+        CronText
+        | TriggerScheduleInput
+        | Annotated[list[CronText | TriggerScheduleInput], Field(min_length=1, max_length=MOST_SCHEDULES)]
+        | None
+    ) = Field(None, description="When it starts by itself: a crontab expression, a mapping, or a list.")
+    priority: Priority | None = Field(None, description="Priority of the runs it starts, and the workflow's default.")
 
 
 class InputInput(DefinitionPart):
@@ -285,6 +305,7 @@ class WorkInput(ActionInput):
 class JobInput(WorkInput):
     """A job: a step to be used by name, or to be run alone; its key is its id."""
 
+    id: Name | None = Field(None, description="The same as its key.")
     name: Text | None = Field(None, description="Shown to people.")
     title: Text | None = Field(None, description="Shown to people; any text.")
     labels: Labels = {}
@@ -294,6 +315,7 @@ class JobInput(WorkInput):
     )
     timezone: ZoneName | None = Field(None, description="Of its schedules; default: the daemon's.")
     on: _Triggers | None = Field(None, description="Events that start it: a type, a mapping, or a list.")
+    triggers: TriggersInput | None = Field(None, description="Schedule and events in one mapping, instead of both.")
 
 
 class DefaultsInput(WorkInput):
@@ -312,7 +334,9 @@ class DefaultsInput(WorkInput):
 class StepInput(DefaultsInput):
     """One step of a mapping; its key is its id."""
 
-    name: Text | None = Field(None, description="Shown to people.")
+    id: Name | None = Field(None, description="The same as its key.")
+    name: StepTitle | None = Field(None, description="Shown to people; any text.")
+    title: StepTitle | None = Field(None, description="The same as name.")
     job: Name | None = Field(None, description="Id of a job; fields given here override those of the job.")
     depends_on: list[str] | None = Field(None, description="Ids of the steps that must end first.")
     inputs: list[InputInput] = Field(default=[], description="Artifacts of earlier steps that appear in the workspace.")
@@ -321,13 +345,21 @@ class StepInput(DefaultsInput):
 class ListedStepInput(StepInput):
     """One step of a sequence; it follows the one before unless it has its own depends_on."""
 
-    name: Name | None = Field(None, description="The id of the step; the job's if it has one.")
+    id: Name | None = Field(None, description="The id of the step; default: its name, or that of its job.")
+    name: StepTitle | None = Field(
+        None, description="Shown to people, and the id or, in any other script, the text that the id is derived from."
+    )
+    title: StepTitle | None = Field(None, description="Shown to people, instead of the name.")
+    step_order: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Number by which the steps are sorted; on all steps of the list, or on none."
+    )
 
 
 class WorkflowInput(DefinitionPart):
     """A Toban workflow."""
 
-    name: Name = Field(description="Unique id of the workflow.")
+    id: Name | None = Field(None, description="Unique id of the workflow; default: the name.")
+    name: Text | None = Field(None, description="Unique id of the workflow; its title, if there is an id.")
     title: Text | None = Field(None, description="Shown to people; any text.")
     version: Version = Field("1", description="Version of the format.")
     description: str = ""
@@ -341,6 +373,7 @@ class WorkflowInput(DefinitionPart):
         None, description='Windows in which schedules start no runs, such as "0 2 * * sun/2h".'
     )
     on: _Triggers | None = Field(None, description="Events that start it: a type, a mapping, or a list.")
+    triggers: TriggersInput | None = Field(None, description="Schedule and events in one mapping, instead of both.")
     watch: WatchedPath | Annotated[list[WatchedPath], Field(min_length=1, max_length=MOST_WATCHED)] | None = Field(
         None,
         description="Files and directories whose changes are FILE_CHANGED events; "

@@ -16,8 +16,11 @@ from toban.definition.schema.definition_schema import (
     ScheduleInput,
     StepInput,
     TriggerInput,
+    TriggerScheduleInput,
+    TriggersInput,
     WorkflowInput,
 )
+from toban.definition.schema.fields import NAME_PATTERN
 from toban.definition.schema.unsupported_fields import (
     JOB_ALIASES,
     STEP_ALIASES,
@@ -43,9 +46,18 @@ def json_schema() -> dict[str, Any]:
         (TriggerInput, TRIGGER_ALIASES),
     ):
         _add_aliases(definitions[model.__name__]["properties"], aliases)
-    definitions[ListedStepInput.__name__]["anyOf"] = [{"required": [name]} for name in ("name", "job", "job_id")]
-    definitions[ScheduleInput.__name__]["oneOf"] = [{"required": [name]} for name in ("cron", "every", "at", "when")]
+    definitions[WorkflowInput.__name__]["anyOf"] = [
+        {"required": ["id"]},
+        {"required": ["name"], "properties": {"name": {"pattern": f"^{NAME_PATTERN}$"}}},
+    ]
+    definitions[ListedStepInput.__name__]["anyOf"] = [{"required": [name]} for name in ("id", "name", "job", "job_id")]
+    when = ("cron", "every", "at", "when")
+    definitions[ScheduleInput.__name__]["oneOf"] = [{"required": [name]} for name in when]
+    definitions[TriggerScheduleInput.__name__]["oneOf"] = [{"required": [name]} for name in (*when, "interval")]
     definitions[TriggerInput.__name__]["oneOf"] = [{"required": [name]} for name in ("event", *TRIGGER_ALIASES)]
+    both = definitions[TriggersInput.__name__]
+    both["properties"] |= dict.fromkeys(TRIGGER_ALIASES, both["properties"]["event"])
+    both["anyOf"] = [{"required": [name]} for name in ("schedule", "event", *TRIGGER_ALIASES)]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Toban definition",

@@ -87,7 +87,7 @@ def _allowed(known: Mapping[str, Any], unsupported: frozenset[str], refused: Col
 def _report_unknown(
     key: Node, path: str, written: str, allowed: tuple[str, ...], aliases: Mapping[str, str], report: Reporter
 ) -> None:
-    hint = instead_of(written, allowed)
+    hint = instead_of(written, allowed, aliases)
     if not hint:
         hint = suggestion(written, [*allowed, *(alias for alias, name in aliases.items() if name in allowed)])
     if hint:
@@ -250,7 +250,9 @@ def message_of(name: str, problem: Any) -> str:
             if value is None:
                 hint = ': write "" for an empty text'
             elif isinstance(value, (bool, int, float)):
-                hint = ": put it in quotes"
+                hint = (
+                    ": remove it if a database made it, or put it in quotes" if name == "id" else ": put it in quotes"
+                )
         elif kind == "list_type" and isinstance(value, str):
             hint = f": write [{value}]"
         return f"expected {_EXPECTED[kind]}, found {found}{hint}"

@@ -15,6 +15,7 @@ from toban.definition.scalars.sizes import parse_size
 from toban.definition.scalars.values import describe
 from toban.definition.scripts.shells import PATTERN as SHELL_PATTERN
 from toban.definition.scripts.shells import check_shell
+from toban.limits import MAX_TITLE_CHARS
 
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 _NAME = re.compile(NAME_PATTERN)
@@ -36,8 +37,12 @@ MOST_ITERATIONS = 10_000
 _ITERATION = re.compile(r"iteration-[0-9]+", re.IGNORECASE)
 
 
+def valid_name(value: str) -> bool:
+    return _NAME.fullmatch(value) is not None
+
+
 def check_name(value: str) -> str:
-    if not _NAME.fullmatch(value):
+    if not valid_name(value):
         raise ValueError(f'"{value}" is not a valid name: use {_NAME_FORM}')
     return value
 
@@ -159,6 +164,12 @@ def _share(value: float) -> float:
     return value
 
 
+def _short(value: str) -> str:
+    if len(value) > MAX_TITLE_CHARS:
+        raise ValueError(f"it has {len(value):,} characters: at most {MAX_TITLE_CHARS} are allowed")
+    return value
+
+
 def _not_blank(value: str) -> str:
     if not value.strip():
         raise ValueError("expected text, found an empty string")
@@ -227,6 +238,12 @@ Cores = Annotated[
 ]
 User = Annotated[str, AfterValidator(_check_user), WithJsonSchema(_USER_SCHEMA)]
 Text = Annotated[str, AfterValidator(_not_blank)]
+StepTitle = Annotated[
+    str,
+    AfterValidator(_not_blank),
+    AfterValidator(_short),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_TITLE_CHARS}),
+]
 # A number or a boolean in the file means its text, as the author wrote it.
 ScalarText = Annotated[str, WithJsonSchema(_SCALARS)]
 Env = dict[Annotated[str, AfterValidator(_check_env_name)], ScalarText]

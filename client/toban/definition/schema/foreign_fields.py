@@ -55,6 +55,7 @@ _INSTEAD: Mapping[str, tuple[str, ...]] = {
     "ignore_errors": ("on_failure: continue",),
     "input": ("stdin",),
     "interval": ("every", "schedule: {every: …}"),
+    "is_retryable": ("on", "retry: {on: …}"),
     "kind": ("job_type", "type"),
     "loop": ("for_each",),
     "matrix": ("for_each",),
@@ -80,6 +81,8 @@ _INSTEAD: Mapping[str, tuple[str, ...]] = {
     "schedule_interval": ("schedule",),
     "script": ("run",),
     "stages": ("steps",),
+    "step_order": ("depends_on",),
+    "order": ("step_order", "depends_on"),
     "start_date": ("start",),
     "strategy": ("for_each",),
     "tags": ("labels",),
@@ -91,6 +94,7 @@ _INSTEAD: Mapping[str, tuple[str, ...]] = {
     "tz": ("timezone",),
     "until": ("end", "completion_check"),
     "upstream": ("depends_on",),
+    "use_exponential_backoff": ("backoff", "retry: {backoff: …}"),
     "uses": ("job",),
     "variables": ("env",),
     "when": ("condition",),
@@ -110,9 +114,10 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _FIELD = re.compile(r"[a-z_]+")
 
 
-def instead_of(written: str, allowed: Collection[str]) -> str:
+def instead_of(written: str, allowed: Collection[str], aliases: Mapping[str, str]) -> str:
     """`: write depends_on` for a word of another tool, or nothing; never names a field that is not `allowed`."""
     word = _WORD_START.sub("_", written).replace("-", "_").lower()
+    word = aliases.get(word, word)
     if word in allowed:
         return f": write {word}"
     for text in _INSTEAD.get(word, ()):

@@ -18,6 +18,7 @@ from toban.definition.timing.zones import check_zone
 MOST_SCHEDULES = 100
 _FIRST_YEAR = 1970
 _LEAST_INTERVAL = 1.0
+_ENDLESS = 1e18
 _MOST_JITTER = 7 * 86400.0
 _MOMENT_PATTERN = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
@@ -58,6 +59,12 @@ def _not_too_often(value: float) -> float:
     return value
 
 
+def _milliseconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"expected a number of milliseconds, found {describe(value)}: write every for a duration")
+    return parse_duration(min(value, _ENDLESS) / 1000)
+
+
 def _not_too_wide(value: float) -> float:
     if value > _MOST_JITTER:
         raise ValueError("expected at most 7d: runs would start in another week than they are due")
@@ -74,6 +81,12 @@ Every = Annotated[
     BeforeValidator(parse_duration),
     AfterValidator(_not_too_often),
     WithJsonSchema(DURATION_SCHEMA),
+]
+Milliseconds = Annotated[
+    float,
+    BeforeValidator(_milliseconds),
+    AfterValidator(_not_too_often),
+    WithJsonSchema({"type": "number", "minimum": _LEAST_INTERVAL * 1000, "examples": [60000]}),
 ]
 Spread = Annotated[
     float,

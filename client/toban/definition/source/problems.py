@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from toban.definition.model.workflow import DefinitionKind
@@ -51,8 +51,8 @@ class Document:
     """One workflow of a file, or one of its jobs.
 
     `source` has only this definition; its first line is `line` of the file. `name` is '' if it cannot be read. `uses`
-    are the jobs that its steps use. `workflow` is None if it has errors, or uses a job that was not given; a job is a
-    workflow of one step.
+    are the jobs that its steps use, `derived` the names of steps by the ids that were derived from them. `workflow` is
+    None if it has errors, or uses a job that was not given; a job is a workflow of one step.
     """
 
     source: str
@@ -60,6 +60,7 @@ class Document:
     kind: DefinitionKind = DefinitionKind.WORKFLOW
     name: str = ""
     uses: frozenset[str] = frozenset()
+    derived: Mapping[str, str] = field(default_factory=dict)
     workflow: Workflow | None
 
 
