@@ -7,6 +7,8 @@ import pytest
 
 from doubles.daemon.fake_daemon import FakeDaemon
 from toban import limits
+from toban.definition.schema.definition_schema import StepInput, WorkflowInput
+from toban.definition.schema.unsupported_fields import UNSUPPORTED_STEP_FIELDS, UNSUPPORTED_WORKFLOW_FIELDS
 from toban.sdk.address import Address
 from toban.v1 import workflow_pb2
 
@@ -246,6 +248,77 @@ def test_validate_needs_no_daemon(bare: Cli, directory: Path) -> None:
     ]
     assert bare("validate", str(directory), "-o", "name").out == "aa\nac\nbb\ncc\n"
     assert bare("validate", str(directory), "-o", "json").data == []
+
+
+def test_validate_prints_derived_ids(bare: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("id: a\nname: 夜間\ndescription: d\nsteps: [{name: 取得, run: x}, {name: b, run: x}]\n")
+    assert bare("validate", str(file)).out.splitlines() == [
+        f"{file}: a is valid",
+        f"{file}: a: the id of the step 取得 is step-03ecfee0",
+    ]
+
+
+TWENTY_MISTAKES = """\
+name: twenty
+description: one on each line
+isEnabled: true
+tags: {a: b}
+max_instances: 2
+tasks: []
+frobnicate: 1
+priority: 101
+on: {events: [A], event: B}
+steps:
+  a: {run: x, needs: [b]}
+  b: {run: x, if: "true"}
+  c: {run: x, cwd: /tmp}
+  d: {script: x, job_type: shell, target: x}
+  e: {run: x, step_order: 5}
+  f: {run: x, retries: 3}
+  g: {run: x, timeoutSec: 3}
+  i: {run: x, colour: red}
+  j: {run: x, zigzag: round}
+  k: {run: x, allow_failure: true}
+  l: {run: x, on_failure: explode}
+  m: {run: x, depends_on: [データ]}
+  n: {run: x, created_at: now}
+  データ: {run: x}
+"""
+FIELDS = ", ".join(name for name in WorkflowInput.model_fields if name not in UNSUPPORTED_WORKFLOW_FIELDS)
+STEP_FIELDS = ", ".join(name for name in StepInput.model_fields if name not in UNSUPPORTED_STEP_FIELDS)
+TWENTY_LINES = f"""\
+3:1: isEnabled: unknown field "isEnabled": write enabled
+4:1: tags: unknown field "tags": write labels
+5:1: max_instances: unknown field "max_instances": write max_active_runs
+6:1: tasks: unknown field "tasks": write steps
+7:1: frobnicate: unknown field "frobnicate": remove it (known: {FIELDS})
+8:11: priority: expected at most 100, found the number 101
+9:6: on.events: unknown field "events": write event
+11:15: steps.a.needs: unknown field "needs": write depends_on
+12:15: steps.b.if: unknown field "if": write when
+13:15: steps.c.cwd: unknown field "cwd": write workspace
+14:7: steps.d.script: unknown field "script": write run
+15:15: steps.e.step_order: unknown field "step_order": write depends_on
+16:15: steps.f.retries: unknown field "retries": write max_retries
+17:15: steps.g.timeoutSec: unknown field "timeoutSec": write timeout
+18:15: steps.i.colour: unknown field "colour": remove it (known: {STEP_FIELDS})
+19:15: steps.j.zigzag: unknown field "zigzag": remove it (known: see line 18)
+20:15: steps.k.allow_failure: unknown field "allow_failure": write on_failure: continue
+21:27: steps.l.on_failure: expected abort, continue, skip or retry, found "explode"
+23:15: steps.n.created_at: unknown field "created_at": remove it: the daemon records when a version was stored
+24:3: steps.データ: "データ" is not a valid id: write an id as the key, such as step-16773842, and this as the name
+"""
+
+
+def test_twenty_mistakes_are_twenty_lines(bare: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "twenty.yaml"
+    file.write_text(TWENTY_MISTAKES)
+    result = bare("validate", str(file))
+    assert result.code == 7
+    assert result.out.splitlines() == [f"{file}:{line}" for line in TWENTY_LINES.splitlines()]
+    assert len(TWENTY_LINES.splitlines()) == 20
+    assert result.err.startswith("toban: cannot accept the definitions: 20 problems found")
 
 
 @pytest.mark.parametrize("text", [b"name: [", b"\xff\xfe\xfa", b"", b"- a\n- b\n", b"name: x\nname: y\n", b"%"])

@@ -133,7 +133,7 @@ def test_validate_knows_derived_ids() -> None:
         (
             "name: a\nsteps: {取得: {run: x}}",
             "steps.取得",
-            '"取得" is not a valid name: use a letter or digit',
+            '"取得" is not a valid id: write an id as the key, such as step-03ecfee0, and this as the name',
         ),
         (
             "name: a\nsteps: [{name: Build App, run: x}, {name: build-app, run: x}]",

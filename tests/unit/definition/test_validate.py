@@ -525,65 +525,6 @@ def test_other_workspaces_are_fine(workspace: str) -> None:
     assert parsed.ok, parsed.problems
 
 
-TWENTY_MISTAKES = """\
-name: twenty
-descripton: misspelt
-tags: {a: b}
-max_instances: 2
-tasks: []
-frobnicate: 1
-priority: 101
-steps:
-  a: {run: x, needs: [b]}
-  b: {run: x, if: "true"}
-  c: {run: x, cwd: /tmp}
-  d: {script: x, job_type: shell, target: x}
-  e: {run: x, environment: {A: b}}
-  f: {run: x, retries: 3}
-  g: {run: x, timeoutSec: 3}
-  h: {run: x, dependsOn: [a]}
-  i: {run: x, colour: red}
-  j: {run: x, zigzag: round}
-  k: {run: x, allow_failure: true}
-  l: {run: x, on_failure: explode}
-  m: {run: x, depends_on: [aa]}
-  n: {run: x, created_at: now}
-"""
-
-
-def test_twenty_mistakes(errors: Errors) -> None:
-    found = errors(TWENTY_MISTAKES)
-    assert [problem.line for problem in found] == [*range(2, 8), *range(9, 23)], "twenty, one for each line"
-    by_line = {problem.line: problem.message for problem in found}
-    written = {
-        2: 'did you mean "description"?',
-        3: "write labels",
-        4: "write max_active_runs",
-        5: "write steps",
-        6: "remove it (known: id, name, title, ",
-        7: "expected at most 100",
-        9: "write depends_on",
-        10: "write when",
-        11: "write workspace",
-        12: "write run",
-        13: "write env",
-        14: "write max_retries",
-        15: "write timeout",
-        16: "write depends_on",
-        17: "remove it (known: run, job_type, ",
-        18: "remove it (known: see line 17)",
-        19: "write on_failure: continue",
-        20: "expected abort, continue, skip or retry",
-        21: 'unknown step "aa": did you mean "a"?',
-        22: "remove it: the daemon records",
-    }
-    assert written.keys() == by_line.keys()
-    for line, text in written.items():
-        assert text in by_line[line]
-    assert sum("max_iterations" in problem.message for problem in found) == 1, "the fields of a step, once"
-    assert sum("max_active_runs, " in problem.message for problem in found) == 1, "those of a workflow, once"
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -8,7 +8,7 @@ from typing import Any
 from toban.definition.scalars.derived_ids import derive_id
 from toban.definition.scalars.values import describe
 from toban.definition.schema.field_check import FieldAt
-from toban.definition.schema.fields import check_name, valid_name
+from toban.definition.schema.fields import valid_name
 from toban.definition.schema.unsupported_fields import STEP_ALIASES
 from toban.definition.source.problem_collector import Reporter, join
 from toban.definition.source.yaml_source import Node
@@ -49,11 +49,12 @@ def check_keyed(key: str, path: str, fields: Mapping[str, FieldAt], values: Mapp
 
 def check_key(key: Node, path: str, step_id: str, report: Reporter) -> None:
     """Reports a key of a mapping of steps that is no id."""
-    try:
-        check_name(step_id)
-    except ValueError as error:
-        hint = f", such as {derive_id(step_id, _STEP)}, and the text as its name" if step_id.strip() else ""
-        report.at(key, path, f"{error}{hint}")
+    if not valid_name(step_id):
+        example = derive_id(step_id, _STEP)
+        message = (
+            f"{describe(step_id)} is not a valid id: write an id as the key, such as {example}, and this as the name"
+        )
+        report.at(key, path, message)
 
 
 def check_one_title(fields: Mapping[str, FieldAt], report: Reporter) -> None:

@@ -39,8 +39,8 @@ def read_schedules(
     """The valid schedules; reports the problems of the others.
 
     `params` are the parameters of runs, None for an invalid parameter; `params` itself is None if they are unknown.
-    `zone` is the time zone of schedules without their own, and `scopes` are the names that `scope` may have. `model` may
-    have further fields.
+    `zone` is the time zone of schedules without their own, and `scopes` are the names that `scope` may have. `model`
+    may have further fields.
     """
     if found is None or found.value.wrong:
         return ()
