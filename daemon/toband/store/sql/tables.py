@@ -194,7 +194,7 @@ runs = Table(
     Column("incomplete_steps", Integer, nullable=False, server_default=text("0")),
     Column("ended_steps", Integer, nullable=False),
     Column("total_steps", Integer, nullable=False),
-    # Steps of the definition by state. Entries of the history from before revision 0009 do not have it.
+    # Steps of the definition by state. Entries of the history from before revision 0010 do not have it.
     Column("step_states", JsonText, nullable=False, server_default=text("'{}'")),
     Column("current_step", Prose, nullable=False),
     # The last progress that a step had reported when it ended: current, total and message.
