@@ -1,132 +1,80 @@
 """The command line: its commands, its global options, and the exit code of every error.
 
-To start fast, only the commands that need gRPC, rich and the definition format import them.
+To start fast, a command is loaded only when it is called.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, TextIO
-
-import typer
+from importlib import import_module
+from typing import Annotated, Final, TextIO
 
 from toban import __version__
-from toban.cli.commands import (
-    apply,
-    completion,
-    dead_letters,
-    dev,
-    emit,
-    events,
-    import_,
-    jobs,
-    logs,
-    run,
-    runs,
-    schedule,
-    schedules,
-    system,
-    validate,
-    why,
-    workflows,
-)
+from toban.cli.command_table import SECTIONS
 from toban.cli.error_report import Failure
 from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.human_text import one_line
 from toban.cli.safe_streams import gates
-from toban.cli.session import OutputFormat, Session, complain
-
-app = typer.Typer(
-    name="toban",
-    help="""Define, run and watch workflows.
-
-    \b
-    Examples:
-      toban dev                             start a daemon to try things out
-      toban apply nightly.yaml              store a workflow
-      toban run nightly-report --follow     run it and watch it
-      toban logs nightly-report             show its output
-    """,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["--help", "-h"]},
-)
+from toban.cli.session import OutputFormat, complain
+from toban.cli.syntax import Command, Context, ExitCommand, Group, Option, UsageError
+from toban.cli.syntax.program import Entry, Program
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        print(f"toban {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
 def options(
-    ctx: typer.Context,
     server: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--server",
             metavar="ADDRESS",
             help="Daemon to use: unix:///path or host:port; also TOBAN_SERVER (default: a local daemon).",
-            show_default=False,
         ),
     ] = None,
     output: Annotated[
         OutputFormat,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FORMAT",
-            help="Output format: table, json, yaml or name; also after the command.",
-            show_default=False,
+        Option(
+            "-o", "--output", metavar="FORMAT", help="Output format: table, json, yaml or name.", show_default=False
         ),
     ] = OutputFormat.TABLE,
-    no_color: Annotated[bool, typer.Option("--no-color", help="Disable colors; also NO_COLOR.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only results and errors.")] = False,
+    no_color: Annotated[bool, Option("--no-color", help="Disable colors; also NO_COLOR.")] = False,
+    quiet: Annotated[bool, Option("-q", "--quiet", help="Print only results and errors.")] = False,
     verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Print more details, and tracebacks of internal errors.")
+        bool, Option("-v", "--verbose", help="Print more details, and tracebacks of internal errors.")
     ] = False,
-    version: Annotated[
-        bool,
-        typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True),
-    ] = False,
+    version: Annotated[bool, Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    ctx.obj = Session(server=server, output=output, no_color=no_color, quiet=quiet, verbose=verbose)
+    """The options of every command."""
 
 
-app.command()(apply.apply)
-app.command()(validate.validate)
-app.add_typer(import_.app)
-app.add_typer(workflows.app)
-app.add_typer(jobs.app)
-app.command()(run.run)
-app.add_typer(runs.app)
-app.command()(logs.logs)
-app.command()(why.why)
-app.command()(emit.emit)
-app.add_typer(events.app)
-app.command()(schedule.schedule)
-app.add_typer(schedules.app)
-app.add_typer(dead_letters.app)
-app.add_typer(system.app)
-app.command()(dev.dev)
-app.command()(completion.completion)
+def _load(entry: Entry) -> Command | Group:
+    module = import_module(f"toban.cli.commands.{entry.module}")
+    group: Group | None = getattr(module, "app", None)
+    return group or Command(entry.name, getattr(module, entry.name))
 
 
-@app.command()
-def version() -> None:
-    """Show the version of this client.
+def _help() -> str:
+    from toban.cli.syntax.help_text import help_row, option_section, section
 
-    \b
-    Example:
-      toban version
-    """
-    print(f"toban {__version__}")
+    parts = [
+        "Usage: toban COMMAND [OPTIONS] [ARGUMENTS]",
+        "  Define, run and watch workflows.",
+        _EXAMPLES,
+        *(section(heading, [(each.name, each.summary) for each in entries]) for heading, entries in SECTIONS.items()),
+        option_section(PROGRAM.shared, [help_row()]),
+        "Options may stand before or after the command. `toban COMMAND --help` explains a command.",
+    ]
+    return "\n\n".join(parts)
+
+
+_EXAMPLES: Final = """\
+  Examples:
+    toban dev                             start a daemon to try things out
+    toban apply nightly.yaml              store a workflow
+    toban run nightly-report --follow     run it and watch it
+    toban logs nightly-report             show its output"""
+
+PROGRAM: Final = Program("toban", SECTIONS, load=_load, shared=options, help_text=_help)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -139,14 +87,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: Sequence[str]) -> int:
     try:
-        asked = completion.answer_shell(app)
-        code = _invoke(given) if asked is None else asked
+        code = _complete() if "_TOBAN_COMPLETE" in os.environ else _invoke(given)
         sys.stdout.flush()
     except Failure as failure:
         code = _report(failure.message, failure.code, lines=failure.lines, hint=failure.hint)
-    except typer.TyperException as error:
+    except UsageError as error:
         code = _usage(error)
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         complain("toban: interrupted")
         code = INTERRUPTED
     except BrokenPipeError:
@@ -165,19 +112,27 @@ def _run(given: Sequence[str]) -> int:
     return code
 
 
-@functools.cache
-def _command() -> Any:
-    return typer.main.get_command(app)
+def _complete() -> int:
+    from toban.cli.syntax.completion import answer
+
+    found = answer(PROGRAM, os.environ)
+    if found:
+        print(found)
+    return Exit.DONE
 
 
 def _invoke(arguments: Sequence[str]) -> int:
-    command = _command()
     try:
-        with command.make_context("toban", list(arguments)) as context:
-            command.invoke(context)
-    except typer.Exit as ended:
-        return ended.exit_code
+        PROGRAM.run(arguments, prepared=_answer_version)
+    except ExitCommand as ended:
+        return ended.code
     return Exit.DONE
+
+
+def _answer_version(context: Context) -> None:
+    if context.globals.get("version"):
+        print(f"toban {__version__}")
+        raise ExitCommand
 
 
 def _report(message: str, code: int, *, lines: Sequence[str] = (), hint: str = "") -> int:
@@ -190,19 +145,13 @@ def _report(message: str, code: int, *, lines: Sequence[str] = (), hint: str = "
     return code
 
 
-def _usage(error: typer.TyperException) -> int:
-    message = error.format_message().strip().replace("Value error, ", "")
-    if message.startswith("Usage:"):
-        # A group without a command: show its help.
-        complain(message)
+def _usage(error: UsageError) -> int:
+    if error.message.startswith("Usage:"):
+        # A line without a command: show the help.
+        _flush()
+        complain(error.message)
         return Exit.USAGE
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "toban"
-    hint = f"see `{path} --help`"
-    word = getattr(error, "option_name", "").lstrip("-")
-    if path != "toban" and word in ("server", "no-color", "q", "quiet", "v", "verbose"):
-        hint = f"put global options before the command: toban {error.option_name} …"  # type: ignore[attr-defined]
-    return _report(f"{message[:1].lower()}{message[1:].rstrip('.')}", Exit.USAGE, hint=hint)
+    return _report(error.message, Exit.USAGE, hint=f"see `{error.path} --help`")
 
 
 def _internal(error: Exception, *, verbose: bool) -> int:

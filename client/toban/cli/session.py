@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from toban.cli.human_text import one_line
 from toban.cli.safe_streams import behind
+from toban.cli.syntax import Context, Option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +33,7 @@ class OutputFormat(Enum):
 
 OutputOption = Annotated[
     OutputFormat | None,
-    typer.Option(
+    Option(
         "-o",
         "--output",
         help="Output format: table, json, yaml or name.",
@@ -43,11 +42,11 @@ OutputOption = Annotated[
     ),
 ]
 
-LimitOption = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Show at most N.")]
+LimitOption = Annotated[int, Option("--limit", min=1, metavar="N", help="Show at most N.")]
 
 ForceOption = Annotated[
     bool,
-    typer.Option("--force", help="Also change definitions that a file owns."),
+    Option("--force", help="Also change definitions that a file owns."),
 ]
 
 
@@ -98,9 +97,9 @@ class Session:
         complain(f"toban: warning: {text}")
 
 
-def session(ctx: typer.Context, output: OutputFormat | None = None) -> Session:
+def session(ctx: Context, output: OutputFormat | None = None) -> Session:
     """The session of this invocation; -o after the command wins over -o before it."""
-    settings = ctx.find_object(Session) or Session()
+    settings = Session(**{name: value for name, value in ctx.globals.items() if name != "version"})
     return replace(settings, output=output) if output is not None else settings
 
 

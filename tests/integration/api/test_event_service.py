@@ -356,7 +356,7 @@ def test_a_python_step_emits_from_an_interpreter_without_toban(daemon: Daemon, t
     if not interpreter:
         pytest.skip("every interpreter here has Toban")
     # Modules of the step's own directory are not taken for those of the command line.
-    (tmp_path / "typer.py").write_text("raise SystemExit('not this one')\n")
+    (tmp_path / "grpc.py").write_text("raise SystemExit('not this one')\n")
     (tmp_path / "told.py").write_text("def main(context):\n    return context.emit('EV_FOREIGN', {'日本': 1})\n")
     step = {"name": "tell", "job_type": "python", "target": "told:main", "python": interpreter}
     source = json.dumps({"name": "foreign", "description": "for a test", "steps": [step]})

@@ -4,10 +4,12 @@ import subprocess
 import sys
 
 import pytest
-import typer
 
 from toban import __version__
-from toban.cli.command_line import app
+from toban.cli.command_line import PROGRAM
+from toban.cli.syntax import Command, Group
+from toban.cli.syntax.declare import summary
+from toban.cli.syntax.parameters import parameters
 
 from .conftest import Cli
 
@@ -84,18 +86,32 @@ COMMANDS = [
 ]
 
 
+def _tree() -> dict[str, Command]:
+    found: dict[str, Command] = {}
+    for name in PROGRAM.entries:
+        match PROGRAM.load(name):
+            case Group() as group:
+                found |= {f"{name} {verb}": command for verb, command in group.commands.items()}
+            case command:
+                found[name] = command
+    return found
+
+
 def test_these_are_all_commands() -> None:
-    found = []
-    for command in app.registered_commands:
-        assert command.callback is not None
-        found.append(command.name or command.callback.__name__)
-    for group in app.registered_groups:
-        assert isinstance(group.typer_instance, typer.Typer)
-        for command in group.typer_instance.registered_commands:
-            assert command.callback is not None
-            name = command.name or command.callback.__name__
-            found.append(f"{group.typer_instance.info.name} {name}")
-    assert sorted(found) == sorted(COMMANDS)
+    assert sorted(_tree()) == sorted(COMMANDS)
+
+
+def test_the_table_has_the_summaries_of_the_commands() -> None:
+    for name, entry in PROGRAM.entries.items():
+        assert entry.summary == summary(PROGRAM.load(name).help), name
+
+
+def test_a_short_option_has_one_meaning_within_a_command() -> None:
+    shared = {name for each in PROGRAM.shared for name in getattr(each.spec, "names", ())}
+    for path, command in _tree().items():
+        names = [name for each in parameters(command.function) for name in getattr(each.spec, "names", ())]
+        assert len(names) == len(set(names)), path
+        assert set(names) & shared <= {"-o", "--output", "--version"}, path
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -158,7 +174,11 @@ def test_version(bare: Cli, arguments: list[str]) -> None:
         (["runz"], "Did you mean 'run', 'runs'?", "`toban --help`"),
         (["run"], "missing argument 'NAME'", "`toban run --help`"),
         (["run", "x", "--nonsense"], "no such option: --nonsense", "`toban run --help`"),
-        (["runs", "list", "--server", "x"], "no such option: --server", "put global options before the command"),
+        (
+            ["runs", "list", "--serve", "x"],
+            "no such option: --serve; did you mean --server?",
+            "`toban runs list --help`",
+        ),
         (["-o", "xml", "version"], "'xml' is not one of 'table', 'json'", "`toban --help`"),
         (["runs", "list", "-o", "xml"], "'xml' is not one of", "`toban runs list --help`"),
         (["runs", "list", "--limit", "0"], "--limit", "`toban runs list --help`"),
@@ -180,7 +200,8 @@ def test_wrong_usage(bare: Cli, arguments: list[str], message: str, hint: str) -
     ("arguments", "unwanted"),
     [
         (["--help"], ["grpc", "rich", "toban.definition", "pydantic", "ruamel", "asyncio"]),
-        (["version"], ["grpc", "rich", "toban.definition", "pydantic", "typer", "asyncio"]),
+        (["runs", "--help"], ["grpc", "rich", "toban.definition", "pydantic", "ruamel", "asyncio"]),
+        (["version"], ["grpc", "rich", "toban.definition", "pydantic", "asyncio"]),
         (["validate", "--schema"], ["grpc", "rich"]),
     ],
 )

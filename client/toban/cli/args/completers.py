@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
 from toban.cli.session import quiet_grpc
+from toban.cli.syntax import Context
 from toban.safe_text import safe
 
 if TYPE_CHECKING:
@@ -45,38 +44,38 @@ ACTIONS: Final = (
 )
 
 
-def workflow_names(ctx: typer.Context, incomplete: str) -> list[str]:
+def workflow_names(ctx: Context, incomplete: str) -> list[str]:
     """Names of workflows."""
     return _matching(incomplete, _ask(ctx, _workflows))
 
 
-def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
+def job_names(ctx: Context, incomplete: str) -> list[str]:
     """Ids of jobs."""
     return _matching(incomplete, _ask(ctx, _jobs))
 
 
-def dead_letter_ids(ctx: typer.Context, incomplete: str) -> list[str]:
+def dead_letter_ids(ctx: Context, incomplete: str) -> list[str]:
     """Ids of open dead letters."""
     return _matching(incomplete, _ask(ctx, _open_letters))
 
 
-def type_names(ctx: typer.Context, incomplete: str) -> list[str]:
+def type_names(ctx: Context, incomplete: str) -> list[str]:
     """Event types: recent ones and built-in ones."""
     return _matching(incomplete, sorted({*_KNOWN_TYPES, *_ask(ctx, _types)}))
 
 
-def event_ids(ctx: typer.Context, incomplete: str) -> list[str]:
+def event_ids(ctx: Context, incomplete: str) -> list[str]:
     """Ids of the newest events."""
     return _matching(incomplete, _ask(ctx, _events))
 
 
-def schedule_ids(ctx: typer.Context, incomplete: str) -> list[str]:
+def schedule_ids(ctx: Context, incomplete: str) -> list[str]:
     """Ids of active schedules of subjects."""
     found = _ask(ctx, lambda client: [one.id for one in _schedules(client)])
     return _matching(incomplete, found)
 
 
-def subject_names(ctx: typer.Context, incomplete: str) -> list[str]:
+def subject_names(ctx: Context, incomplete: str) -> list[str]:
     """Subjects that have active schedules."""
     found = _ask(ctx, lambda client: [one.subject for one in _schedules(client)])
     return _matching(incomplete, list(dict.fromkeys(found)))
@@ -87,27 +86,27 @@ def action_names(incomplete: str) -> list[str]:
     return _matching(incomplete, list(ACTIONS))
 
 
-def startable_names(ctx: typer.Context, incomplete: str) -> list[str]:
+def startable_names(ctx: Context, incomplete: str) -> list[str]:
     """Names of workflows and ids of jobs."""
     return _matching(incomplete, _ask(ctx, lambda client: _workflows(client) + _jobs(client)))
 
 
-def step_names(ctx: typer.Context, incomplete: str) -> list[str]:
+def step_names(ctx: Context, incomplete: str) -> list[str]:
     """Steps of the workflow or run on the command line."""
     return _matching(incomplete, _ask(ctx, lambda client: _steps(client, _given(ctx))))
 
 
-def waiting_steps(ctx: typer.Context, incomplete: str) -> list[str]:
+def waiting_steps(ctx: Context, incomplete: str) -> list[str]:
     """Steps that wait for approval in the run on the command line."""
     return _matching(incomplete, _ask(ctx, lambda client: _waiting(client, _given(ctx))))
 
 
-def scope_names(ctx: typer.Context, incomplete: str) -> list[str]:
+def scope_names(ctx: Context, incomplete: str) -> list[str]:
     """Scopes of the workflow on the command line."""
     return _matching(incomplete, _ask(ctx, lambda client: _scopes(client, _given(ctx))))
 
 
-def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
+def run_names(ctx: Context, incomplete: str) -> list[str]:
     """Names of workflows; once typing has begun, also `NAME#number` and ids of the newest runs."""
     workflow, number, _ = incomplete.partition("#")
     if number:
@@ -145,11 +144,9 @@ def _open_letters(client: SyncClient) -> list[str]:
     return [one.id for one in islice(found, _MOST)]
 
 
-def _given(ctx: typer.Context) -> dict[str, str]:
+def _given(ctx: Context) -> dict[str, str]:
     """The `run` or `name` that is already on the command line."""
-    # Parsing stops at an option without a value; earlier words are left in args.
-    rest = next((word for word in ctx.args if not word.startswith("-")), "")
-    return {key: str(ctx.params[key] or rest) for key in ("run", "name") if key in ctx.params}
+    return {key: str(ctx.params[key]) for key in ("run", "name") if key in ctx.params}
 
 
 def _steps(client: SyncClient, given: Mapping[str, str]) -> list[str]:
@@ -200,11 +197,11 @@ def _matching(incomplete: str, names: list[str]) -> list[str]:
     return [name for name in names if name.startswith(incomplete) and safe(name)]
 
 
-def _ask(ctx: typer.Context, fetch: Callable[[SyncClient], list[str]]) -> list[str]:
+def _ask(ctx: Context, fetch: Callable[[SyncClient], list[str]]) -> list[str]:
     quiet_grpc()
     from toban.sdk import SyncClient, TobanError
 
-    server = ctx.find_root().params.get("server")
+    server = ctx.globals.get("server")
     try:
         with SyncClient(server, timeout=_TIMEOUT, retry_for=0) as client:
             return fetch(client)

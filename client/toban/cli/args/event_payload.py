@@ -7,15 +7,14 @@ import os
 import sys
 from typing import Annotated, BinaryIO, Final, NoReturn
 
-import typer
-
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.session import shown
+from toban.cli.syntax import Option
 
 DataOption = Annotated[
     str,
-    typer.Option(
+    Option(
         "-d",
         "--data",
         metavar="JSON|@FILE",

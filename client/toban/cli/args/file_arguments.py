@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.session import shown
+from toban.cli.syntax import Argument
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 FilesArgument = Annotated[
     list[str] | None,
-    typer.Argument(
+    Argument(
         metavar="FILE|DIR|-",
         help="Files, directories (their *.yaml, *.yml and *.json) or - for standard input.",
         show_default=False,

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-import typer
-
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.session import shown
+from toban.cli.syntax import Option
 
 LabelOption = Annotated[
     list[str] | None,
-    typer.Option("--label", "-l", metavar="KEY=VALUE", help="Only those with this label; may be repeated."),
+    Option("--label", "-l", metavar="KEY=VALUE", help="Only those with this label; may be repeated."),
 ]
 
 

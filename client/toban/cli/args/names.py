@@ -9,19 +9,18 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from toban.cli.args.completers import job_names, run_names, workflow_names
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.session import Session, shown
+from toban.cli.syntax import Argument
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
 
 RunArgument = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="RUN",
         help="Run id, NAME#number, or NAME for the active or latest run of a workflow.",
         show_default=False,
@@ -31,7 +30,7 @@ RunArgument = Annotated[
 
 RunsArgument = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="RUN",
         help="Run ids, or NAME#number.",
         show_default=False,
@@ -41,7 +40,7 @@ RunsArgument = Annotated[
 
 NameArgument = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="NAME",
         help="Workflow name.",
         show_default=False,
@@ -51,7 +50,7 @@ NameArgument = Annotated[
 
 NamesArgument = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="NAME",
         help="Workflow names.",
         show_default=False,
@@ -61,12 +60,12 @@ NamesArgument = Annotated[
 
 JobArgument = Annotated[
     str,
-    typer.Argument(metavar="JOB", help="Job id.", show_default=False, autocompletion=job_names),
+    Argument(metavar="JOB", help="Job id.", show_default=False, autocompletion=job_names),
 ]
 
 JobsArgument = Annotated[
     list[str],
-    typer.Argument(metavar="JOB", help="Job ids.", show_default=False, autocompletion=job_names),
+    Argument(metavar="JOB", help="Job ids.", show_default=False, autocompletion=job_names),
 ]
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)

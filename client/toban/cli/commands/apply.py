@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from toban.cli.args.file_arguments import CheckedFiles, FileDefinition, FilesArgument, check, invalid, read
 from toban.cli.args.names import connect
 from toban.cli.commands.schedules import note_left
@@ -17,6 +15,7 @@ from toban.cli.exits import Exit
 from toban.cli.render.diff_text import unified, write_diff
 from toban.cli.render.output import emit_data, paint
 from toban.cli.session import ForceOption, OutputFormat, OutputOption, Session, complain, session
+from toban.cli.syntax import Context, Option
 
 if TYPE_CHECKING:
     from toban.sdk import DefinitionText, SyncClient
@@ -40,12 +39,12 @@ class ApplyResult:
 
 
 def apply(
-    ctx: typer.Context,
+    ctx: Context,
     files: FilesArgument = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would change.")] = False,
     prune: Annotated[
         bool,
-        typer.Option("--prune", help="Delete definitions that came from these directories and are gone there."),
+        Option("--prune", help="Delete definitions that came from these directories and are gone there."),
     ] = False,
     force: ForceOption = False,
     output: OutputOption = None,

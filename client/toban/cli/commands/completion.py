@@ -1,19 +1,12 @@
-"""`toban completion`: the completion script of a shell, and the answers to its questions."""
+"""`toban completion`: the completion script of a shell."""
 
 from __future__ import annotations
 
-import os
 from enum import Enum
-from typing import Annotated, Final
+from typing import Annotated
 
-import typer
-from typer.completion import (  # type: ignore[attr-defined]
-    completion_init,
-    get_completion_script,
-    shell_complete,
-)
-
-_VARIABLE: Final = "_TOBAN_COMPLETE"
+from toban.cli.syntax import Argument
+from toban.cli.syntax.completion import script
 
 
 class Shell(Enum):
@@ -24,12 +17,7 @@ class Shell(Enum):
     FISH = "fish"
 
 
-def completion(
-    shell: Annotated[
-        Shell,
-        typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False),
-    ],
-) -> None:
+def completion(shell: Annotated[Shell, Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print the completion script for a shell.
 
     \b
@@ -37,14 +25,4 @@ def completion(
       eval "$(toban completion bash)"
       toban completion fish > ~/.config/fish/completions/toban.fish
     """
-    print(get_completion_script(prog_name="toban", complete_var=_VARIABLE, shell=shell.value))
-
-
-def answer_shell(app: typer.Typer) -> int | None:
-    """Answers the completion script; None if this is not a call by the script."""
-    instruction = os.environ.get(_VARIABLE)
-    if not instruction:
-        return None
-    completion_init()
-    command = typer.main.get_command(app)
-    return shell_complete(command, {}, "toban", _VARIABLE, instruction)
+    print(script("toban", shell.value))

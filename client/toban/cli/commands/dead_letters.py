@@ -5,14 +5,13 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from toban.cli.args.completers import dead_letter_ids, workflow_names
 from toban.cli.args.names import about_workflow, connect
 from toban.cli.error_report import Failure, doing
 from toban.cli.human_text import clock, enum_word
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
+from toban.cli.syntax import Argument, Context, Group, Option
 from toban.cli.wait.run_start import (
     FollowOption,
     RequestIdOption,
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from toban.v1 import dead_letter_pb2
 
-app = typer.Typer(
+app = Group(
     name="dead-letters",
     help="""Handle steps whose retries are exhausted.
 
@@ -37,13 +36,11 @@ app = typer.Typer(
       toban dead-letters list
       toban dead-letters requeue 0192f3a4-5b6c-7d8e-9f01-23456789abcd --follow
     """,
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 LetterArgument = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="ID",
         help="Dead letter id.",
         show_default=False,
@@ -53,7 +50,7 @@ LetterArgument = Annotated[
 
 LettersArgument = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="ID",
         help="Dead letter ids.",
         show_default=False,
@@ -72,10 +69,10 @@ class LetterState(Enum):
 
 @app.command("list")
 def list_letters(
-    ctx: typer.Context,
+    ctx: Context,
     workflow: Annotated[
         str,
-        typer.Option(
+        Option(
             "--workflow",
             "-w",
             metavar="NAME",
@@ -86,14 +83,14 @@ def list_letters(
     ] = "",
     state: Annotated[
         list[LetterState] | None,
-        typer.Option(
+        Option(
             "--state",
             "-s",
             metavar="STATE",
             help="Only dead letters in this state: open, requeued or discarded; may be repeated.",
         ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also requeued and discarded ones.")] = False,
+    every: Annotated[bool, Option("--all", help="Also requeued and discarded ones.")] = False,
     limit: LimitOption = 50,
     output: OutputOption = None,
 ) -> None:
@@ -135,7 +132,7 @@ def list_letters(
 
 
 @app.command()
-def show(ctx: typer.Context, letter: LetterArgument, output: OutputOption = None) -> None:
+def show(ctx: Context, letter: LetterArgument, output: OutputOption = None) -> None:
     """Show one dead letter: the step, the error and its state.
 
     \b
@@ -153,7 +150,7 @@ def show(ctx: typer.Context, letter: LetterArgument, output: OutputOption = None
 
 @app.command()
 def requeue(
-    ctx: typer.Context,
+    ctx: Context,
     letter: LetterArgument,
     wait: WaitOption = False,
     follow: FollowOption = False,
@@ -184,7 +181,7 @@ def requeue(
 
 
 @app.command()
-def discard(ctx: typer.Context, letters: LettersArgument, output: OutputOption = None) -> None:
+def discard(ctx: Context, letters: LettersArgument, output: OutputOption = None) -> None:
     """Discard dead letters that need no action.
 
     \b

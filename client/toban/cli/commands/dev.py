@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Annotated, Any, Final, NoReturn
 
-import typer
-
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.session import complain, quiet_grpc, session
+from toban.cli.syntax import Context, Option
 
 # The client package includes toband, but not its dependencies.
 _NEEDED: Final = ("toband", "sqlalchemy", "alembic", "psutil", "structlog", "uuid_utils")
@@ -36,10 +35,10 @@ _SHORT_PARENT: Final = "/tmp"  # noqa: S108 - mkdtemp makes the name
 
 
 def dev(
-    ctx: typer.Context,
+    ctx: Context,
     state_dir: Annotated[
         str,
-        typer.Option(
+        Option(
             "--state-dir",
             metavar="DIR",
             help="Keep the state here (default: a temporary directory, deleted at the end).",

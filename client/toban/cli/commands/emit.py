@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from toban.cli.args.completers import type_names
 from toban.cli.args.event_payload import DataOption, read_payload
 from toban.cli.args.names import connect
 from toban.cli.human_text import one_line
 from toban.cli.render.output import emit_data, to_dict
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
+from toban.cli.syntax import Argument, Context, ExitCommand, Option
 from toban.cli.wait.run_start import WaitOption
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 TypeArgument = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="TYPE",
         help="Event type, such as DATA_CHANGED.",
         show_default=False,
@@ -30,12 +29,12 @@ TypeArgument = Annotated[
 
 
 def emit(
-    ctx: typer.Context,
+    ctx: Context,
     event_type: TypeArgument,
     data: DataOption = "",
     dedupe_key: Annotated[
         str,
-        typer.Option(
+        Option(
             "--dedupe-key",
             metavar="KEY",
             help="Emit nothing if a stored event of this type has this key.",
@@ -45,7 +44,7 @@ def emit(
     wait: WaitOption = False,
     request_id: Annotated[
         str,
-        typer.Option(
+        Option(
             "--request-id",
             metavar="ID",
             help="Idempotency key: repeating the call with it emits one event.",
@@ -88,7 +87,7 @@ def emit(
         if wait:
             from toban.cli.wait.event_wait import until_ended
 
-            raise typer.Exit(until_ended(here, client, event, created=created))
+            raise ExitCommand(until_ended(here, client, event, created=created))
 
 
 def _report(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from toban.cli.args.completers import event_ids, type_names
 from toban.cli.args.event_payload import DataOption, read_payload
 from toban.cli.args.names import connect
@@ -27,12 +25,13 @@ from toban.cli.render.output import (
     to_dict,
 )
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
+from toban.cli.syntax import Argument, Context, Group, Option
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
     from toban.v1 import event_pb2
 
-app = typer.Typer(
+app = Group(
     name="events",
     help="""Show events and the runs that they start.
 
@@ -42,13 +41,11 @@ app = typer.Typer(
       toban events watch
       toban events resolve ORDER_PAID -d '{"order": 7}'
     """,
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 TypesOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--type",
         "-t",
         metavar="TYPE",
@@ -60,7 +57,7 @@ TypesOption = Annotated[
 
 @app.command("list")
 def list_events(
-    ctx: typer.Context,
+    ctx: Context,
     types: TypesOption = None,
     limit: LimitOption = 50,
     output: OutputOption = None,
@@ -94,10 +91,10 @@ def list_events(
 
 @app.command()
 def show(
-    ctx: typer.Context,
+    ctx: Context,
     event: Annotated[
         str,
-        typer.Argument(metavar="ID", help="Event id.", show_default=False, autocompletion=event_ids),
+        Argument(metavar="ID", help="Event id.", show_default=False, autocompletion=event_ids),
     ],
     output: OutputOption = None,
 ) -> None:
@@ -136,7 +133,7 @@ def show(
 
 
 @app.command()
-def watch(ctx: typer.Context, types: TypesOption = None, output: OutputOption = None) -> None:
+def watch(ctx: Context, types: TypesOption = None, output: OutputOption = None) -> None:
     """Show each event when it is resolved, until Ctrl-C.
 
     Continues without gaps over a restart of the daemon. With -o json each event is an object on its own line.
@@ -157,12 +154,12 @@ def watch(ctx: typer.Context, types: TypesOption = None, output: OutputOption = 
 
 @app.command()
 def resolve(
-    ctx: typer.Context,
+    ctx: Context,
     event_type: TypeArgument = "",
     data: DataOption = "",
     event: Annotated[
         str,
-        typer.Option(
+        Option(
             "--event",
             metavar="ID",
             help="Stored event to resolve, instead of TYPE.",

@@ -7,16 +7,15 @@ import sys
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
-import typer
-
 from toban.cli.args.file_arguments import STDIN
 from toban.cli.args.time_options import time_option
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.import_report import finish
 from toban.cli.session import OutputOption, session, shown
+from toban.cli.syntax import Argument, Context, Group, Option
 
-app = typer.Typer(
+app = Group(
     name="import",
     help="""Write workflow files from the jobs of another scheduler.
 
@@ -28,7 +27,6 @@ app = typer.Typer(
       toban import crontab mycrontab -O workflows
       toban import systemd backup.timer
     """,
-    no_args_is_help=True,
 )
 
 _SYSTEM_FILE: Final = "/etc/crontab"
@@ -36,23 +34,23 @@ _SYSTEM_DIRECTORY: Final = "/etc/cron.d"
 
 ToOption = Annotated[
     str,
-    typer.Option(
+    Option(
         "-O",
         "--to",
         metavar="DIR",
         help="Directory for the files, or - for standard output.",
     ),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
-SkipOption = Annotated[bool, typer.Option("--skip", help="Only warn about entries that cannot be imported.")]
-CountOption = Annotated[int, typer.Option("-n", "--count", min=1, max=100, metavar="N", help="Number of due times.")]
+ForceOption = Annotated[bool, Option("--force", help="Overwrite existing files.")]
+SkipOption = Annotated[bool, Option("--skip", help="Only warn about entries that cannot be imported.")]
+CountOption = Annotated[int, Option("-n", "--count", min=1, max=100, metavar="N", help="Number of due times.")]
 FromOption = Annotated[
     str,
-    typer.Option("--from", metavar="TIME", help="Show due times after this (default: now).", show_default=False),
+    Option("--from", metavar="TIME", help="Show due times after this (default: now).", show_default=False),
 ]
 ZoneOption = Annotated[
     str,
-    typer.Option(
+    Option(
         "--timezone",
         metavar="ZONE",
         help="Time zone of the old scheduler (default: that of this machine).",
@@ -63,11 +61,11 @@ ZoneOption = Annotated[
 
 @app.command()
 def crontab(
-    ctx: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE|-", help="Crontab file, or - for standard input.")],
+    ctx: Context,
+    file: Annotated[str, Argument(metavar="FILE|-", help="Crontab file, or - for standard input.")],
     system: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--system/--no-system",
             help="Whether each line names a user before the command, as in /etc/crontab.",
             show_default=False,
@@ -75,7 +73,7 @@ def crontab(
     ] = None,
     user: Annotated[
         str,
-        typer.Option("--user", metavar="NAME", help="Owner of the crontab.", show_default=False),
+        Option("--user", metavar="NAME", help="Owner of the crontab.", show_default=False),
     ] = "",
     to: ToOption = ".",
     force: ForceOption = False,
@@ -125,18 +123,18 @@ def crontab(
 
 @app.command()
 def systemd(
-    ctx: typer.Context,
+    ctx: Context,
     timers: Annotated[
         list[str],
-        typer.Argument(metavar="NAME.timer|FILE", help="Names of timers, or their unit files."),
+        Argument(metavar="NAME.timer|FILE", help="Names of timers, or their unit files."),
     ],
     root: Annotated[
         str,
-        typer.Option("--root", metavar="DIR", help="Root directory for unit files.", show_default=False),
+        Option("--root", metavar="DIR", help="Root directory for unit files.", show_default=False),
     ] = "",
     ignore: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--ignore",
             metavar="DIRECTIVE",
             help="Leave out this unsupported directive; may be repeated.",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from toban.cli.args.labels import LabelOption, labels_text, parse_labels
 from toban.cli.args.names import JobArgument, JobsArgument, about_job, connect
 from toban.cli.commands.schedules import note_left
@@ -43,6 +41,7 @@ from toban.cli.session import (
     session,
     shown,
 )
+from toban.cli.syntax import Context, Group, Option
 from toban.cli.wait.run_start import (
     FollowOption,
     RequestIdOption,
@@ -54,7 +53,7 @@ from toban.cli.wait.run_start import (
 if TYPE_CHECKING:
     from toban.v1 import job_pb2
 
-app = typer.Typer(
+app = Group(
     name="jobs",
     help="""Show, run and manage stored jobs.
 
@@ -65,14 +64,12 @@ app = typer.Typer(
       toban jobs list
       toban jobs run upload-to-archive --follow
     """,
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 
 @app.command("list")
 def list_jobs(
-    ctx: typer.Context,
+    ctx: Context,
     label: LabelOption = None,
     limit: LimitOption = 100,
     output: OutputOption = None,
@@ -116,10 +113,10 @@ def list_jobs(
 
 @app.command()
 def show(
-    ctx: typer.Context,
+    ctx: Context,
     job: JobArgument,
-    version: Annotated[int | None, typer.Option("--version", min=1, metavar="N", help="Show this version.")] = None,
-    source: Annotated[bool, typer.Option("--source", help="Print only the definition, unchanged.")] = False,
+    version: Annotated[int | None, Option("--version", min=1, metavar="N", help="Show this version.")] = None,
+    source: Annotated[bool, Option("--source", help="Print only the definition, unchanged.")] = False,
     output: OutputOption = None,
 ) -> None:
     """Show one job, its definition and the workflows that use it.
@@ -144,7 +141,7 @@ def show(
 
 @app.command()
 def run(
-    ctx: typer.Context,
+    ctx: Context,
     job: JobArgument,
     wait: WaitOption = False,
     follow: FollowOption = False,
@@ -173,7 +170,7 @@ def run(
 
 @app.command()
 def delete(
-    ctx: typer.Context,
+    ctx: Context,
     jobs: JobsArgument,
     force: ForceOption = False,
     output: OutputOption = None,
@@ -202,7 +199,7 @@ def delete(
 
 
 @app.command()
-def enable(ctx: typer.Context, jobs: JobsArgument, output: OutputOption = None) -> None:
+def enable(ctx: Context, jobs: JobsArgument, output: OutputOption = None) -> None:
     """Let schedules and events start these jobs.
 
     \b
@@ -213,7 +210,7 @@ def enable(ctx: typer.Context, jobs: JobsArgument, output: OutputOption = None) 
 
 
 @app.command()
-def disable(ctx: typer.Context, jobs: JobsArgument, output: OutputOption = None) -> None:
+def disable(ctx: Context, jobs: JobsArgument, output: OutputOption = None) -> None:
     """Stop schedules and events from starting these jobs.
 
     Active runs, `toban jobs run` and workflows that use the jobs are not affected. Due times are skipped, which
@@ -233,7 +230,7 @@ _DELETE_HINTS = {
 
 
 @app.command()
-def versions(ctx: typer.Context, job: JobArgument, limit: LimitOption = 50, output: OutputOption = None) -> None:
+def versions(ctx: Context, job: JobArgument, limit: LimitOption = 50, output: OutputOption = None) -> None:
     """List the versions of a job, newest first.
 
     \b
@@ -246,7 +243,7 @@ def versions(ctx: typer.Context, job: JobArgument, limit: LimitOption = 50, outp
 
 @app.command()
 def diff(
-    ctx: typer.Context,
+    ctx: Context,
     job: JobArgument,
     first: FirstArgument = None,
     second: SecondArgument = None,
@@ -265,7 +262,7 @@ def diff(
 
 @app.command()
 def restore(
-    ctx: typer.Context,
+    ctx: Context,
     job: JobArgument,
     version: VersionArgument,
     force: ForceOption = False,

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from toban.cli.args.completers import step_names
 from toban.cli.args.names import RunArgument, connect, run_id
 from toban.cli.args.time_options import parse_since
@@ -19,17 +17,18 @@ from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.render.log_lines import Prefixer
 from toban.cli.render.output import emit_line, flush_bytes, to_dict, write_bytes
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
+from toban.cli.syntax import Context, ExitCommand, Option
 
 if TYPE_CHECKING:
     from toban.v1 import run_pb2
 
 
 def logs(
-    ctx: typer.Context,
+    ctx: Context,
     run: RunArgument,
     step: Annotated[
         str,
-        typer.Option(
+        Option(
             "--step",
             "-s",
             metavar="STEP",
@@ -40,24 +39,24 @@ def logs(
     ] = "",
     attempt: Annotated[
         int | None,
-        typer.Option("--attempt", min=1, metavar="N", help="Only this attempt of the step."),
+        Option("--attempt", min=1, metavar="N", help="Only this attempt of the step."),
     ] = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Follow the output until the run has ended.")] = False,
+    follow: Annotated[bool, Option("-f", "--follow", help="Follow the output until the run has ended.")] = False,
     tail: Annotated[
         int | None,
-        typer.Option("--tail", "-n", min=1, metavar="N", help="Start with the last N lines of each step."),
+        Option("--tail", "-n", min=1, metavar="N", help="Start with the last N lines of each step."),
     ] = None,
     since: Annotated[
         str,
-        typer.Option(
+        Option(
             "--since",
             metavar="TIME",
             help="Only output since then: 5m, 1h30m or a date and time.",
             show_default=False,
         ),
     ] = "",
-    timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Prefix each line with its time.")] = False,
-    stderr_only: Annotated[bool, typer.Option("--stderr-only", help="Only standard error.")] = False,
+    timestamps: Annotated[bool, Option("--timestamps", "-t", help="Prefix each line with its time.")] = False,
+    stderr_only: Annotated[bool, Option("--stderr-only", help="Only standard error.")] = False,
     output: OutputOption = None,
 ) -> None:
     """Show the output of a run.
@@ -108,7 +107,7 @@ def logs(
         try:
             _copy(here, messages, several=chosen.several, timestamps=timestamps)
         except KeyboardInterrupt:
-            raise typer.Exit(Exit.DETACHED if follow else INTERRUPTED) from None
+            raise ExitCommand(Exit.DETACHED if follow else INTERRUPTED) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

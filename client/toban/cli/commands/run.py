@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from toban.cli.args.completers import run_names, scope_names, step_names
 from toban.cli.args.names import NameArgument, about_workflow, connect, run_id
 from toban.cli.args.param_options import parse_pairs, read_file
@@ -14,6 +12,7 @@ from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import Column, emit_one, table
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
+from toban.cli.syntax import Context, Option
 from toban.cli.wait.run_start import (
     FollowOption,
     RequestIdOption,
@@ -29,15 +28,15 @@ if TYPE_CHECKING:
 
 
 def run(
-    ctx: typer.Context,
+    ctx: Context,
     name: NameArgument,
     param: Annotated[
         list[str] | None,
-        typer.Option("-p", "--param", metavar="KEY=VALUE", help="Parameter; may be repeated."),
+        Option("-p", "--param", metavar="KEY=VALUE", help="Parameter; may be repeated."),
     ] = None,
     params_file: Annotated[
         str,
-        typer.Option(
+        Option(
             "--params-file",
             metavar="FILE",
             help="File with parameters in YAML or JSON, or - for standard input; -p overrides it.",
@@ -46,7 +45,7 @@ def run(
     ] = "",
     scope: Annotated[
         str,
-        typer.Option(
+        Option(
             "--scope",
             metavar="SCOPE",
             help="Run only the steps of this scope.",
@@ -56,7 +55,7 @@ def run(
     ] = "",
     only: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--only",
             metavar="STEP",
             help="Run only this step; may be repeated.",
@@ -65,7 +64,7 @@ def run(
     ] = None,
     from_steps: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--from",
             metavar="STEP",
             help="Run only this step and all steps after it; may be repeated.",
@@ -74,7 +73,7 @@ def run(
     ] = None,
     from_run: Annotated[
         str,
-        typer.Option(
+        Option(
             "--from-run",
             metavar="RUN",
             help="Take the results of the other steps from this run (default: the newest that has them).",
@@ -82,7 +81,7 @@ def run(
             autocompletion=run_names,
         ),
     ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which steps would run, in order.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show which steps would run, in order.")] = False,
     wait: WaitOption = False,
     follow: FollowOption = False,
     request_id: RequestIdOption = "",

@@ -6,20 +6,19 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from toban.cli.args.completers import step_names, workflow_names
 from toban.cli.args.names import RunArgument, about_workflow, connect, run_id
 from toban.cli.commands import runs_artifacts, runs_control
 from toban.cli.human_text import clock, span
 from toban.cli.render.output import Column, emit_list, emit_one, take
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, session, shown
+from toban.cli.syntax import Context, ExitCommand, Group, Option
 from toban.quantity_text import size_text
 
 if TYPE_CHECKING:
     from toban.v1 import run_pb2
 
-app = typer.Typer(
+app = Group(
     name="runs",
     help="""Show and control runs.
 
@@ -28,8 +27,6 @@ app = typer.Typer(
       toban runs list --state failed
       toban runs show nightly-report
     """,
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 
@@ -46,10 +43,10 @@ class RunStateOption(Enum):
 
 @app.command("list")
 def list_runs(
-    ctx: typer.Context,
+    ctx: Context,
     workflow: Annotated[
         str,
-        typer.Option(
+        Option(
             "--workflow",
             "-w",
             metavar="NAME",
@@ -60,7 +57,7 @@ def list_runs(
     ] = "",
     state: Annotated[
         list[RunStateOption] | None,
-        typer.Option(
+        Option(
             "--state",
             "-s",
             metavar="STATE",
@@ -108,11 +105,11 @@ def list_runs(
 
 @app.command()
 def show(
-    ctx: typer.Context,
+    ctx: Context,
     run: RunArgument,
     all_steps: Annotated[
         bool,
-        typer.Option("--all-steps", help="Show every instance of a step, even many."),
+        Option("--all-steps", help="Show every instance of a step, even many."),
     ] = False,
     output: OutputOption = None,
 ) -> None:
@@ -141,7 +138,7 @@ def show(
 
 
 @app.command()
-def watch(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> None:
+def watch(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
     """Show each change of a run until it has ended.
 
     Exit codes are those of `toban run --wait`. With -o json each change is an object on its own line.
@@ -165,16 +162,16 @@ def watch(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> 
                 view = View()
             case _:
                 view = JsonLines()
-        raise typer.Exit(until_end(here, client, found, view))
+        raise ExitCommand(until_end(here, client, found, view))
 
 
 @app.command()
 def processes(
-    ctx: typer.Context,
+    ctx: Context,
     run: RunArgument,
     step: Annotated[
         str,
-        typer.Option(
+        Option(
             "--step",
             "-s",
             metavar="STEP",

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from toban.cli.args.completers import step_names
 from toban.cli.args.names import RunArgument, connect, run_id
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import Column, emit_data, emit_list, flush_bytes, take, write_bytes
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
+from toban.cli.syntax import Context, Option
 from toban.quantity_text import size_text
 
 if TYPE_CHECKING:
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def artifacts(
-    ctx: typer.Context,
+    ctx: Context,
     run: RunArgument,
     step: Annotated[
         str,
-        typer.Option(
+        Option(
             "--step",
             "-s",
             metavar="STEP",
@@ -40,7 +39,7 @@ def artifacts(
     ] = "",
     download: Annotated[
         str,
-        typer.Option(
+        Option(
             "--download",
             "-d",
             metavar="NAME",
@@ -50,7 +49,7 @@ def artifacts(
     ] = "",
     file: Annotated[
         str,
-        typer.Option(
+        Option(
             "--file",
             metavar="PATH",
             help="Download only this file of the artifact.",
@@ -59,7 +58,7 @@ def artifacts(
     ] = "",
     to: Annotated[
         str,
-        typer.Option(
+        Option(
             "-O",
             "--to",
             metavar="PATH",

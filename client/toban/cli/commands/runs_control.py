@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from toban.cli.args.completers import step_names, waiting_steps
 from toban.cli.args.names import RunArgument, RunsArgument, connect, one_run_id, run_id
 from toban.cli.args.param_options import parse_pairs
@@ -14,6 +12,7 @@ from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.render.output import emit_data, emit_one
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
+from toban.cli.syntax import Argument, Context, Option
 from toban.cli.wait.run_start import (
     FollowOption,
     RequestIdOption,
@@ -29,13 +28,13 @@ __all__ = ["approve", "cancel", "delete", "pause", "resume", "retry"]
 
 
 def cancel(
-    ctx: typer.Context,
+    ctx: Context,
     run: RunArgument,
     reason: Annotated[
         str,
-        typer.Option("--reason", metavar="TEXT", help="Reason, shown as the error of the run.", show_default=False),
+        Option("--reason", metavar="TEXT", help="Reason, shown as the error of the run.", show_default=False),
     ] = "",
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait until all its processes have ended.")] = False,
+    wait: Annotated[bool, Option("--wait", "-w", help="Wait until all its processes have ended.")] = False,
     output: OutputOption = None,
 ) -> None:
     """Cancel a run: end its processes, start no further steps.
@@ -65,29 +64,29 @@ def cancel(
 
 
 def retry(
-    ctx: typer.Context,
+    ctx: Context,
     run: RunArgument,
     from_steps: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--from",
             metavar="STEP",
             help="Run this step and all steps after it again; may be repeated.",
             autocompletion=step_names,
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Run all steps again.")] = False,
+    everything: Annotated[bool, Option("--all", help="Run all steps again.")] = False,
     newest: Annotated[
         bool,
-        typer.Option("--newest", help="Use the newest version of the workflow, not that of the old run."),
+        Option("--newest", help="Use the newest version of the workflow, not that of the old run."),
     ] = False,
     param: Annotated[
         list[str] | None,
-        typer.Option("-p", "--param", metavar="KEY=VALUE", help="Replace a parameter of the run; may be repeated."),
+        Option("-p", "--param", metavar="KEY=VALUE", help="Replace a parameter of the run; may be repeated."),
     ] = None,
     skip: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--skip",
             metavar="STEP",
             help="Treat this failed step as succeeded; needs --note; may be repeated.",
@@ -96,11 +95,11 @@ def retry(
     ] = None,
     note: Annotated[
         str,
-        typer.Option("--note", "-m", metavar="TEXT", help="Why steps are skipped; stored.", show_default=False),
+        Option("--note", "-m", metavar="TEXT", help="Why steps are skipped; stored.", show_default=False),
     ] = "",
     by: Annotated[
         str,
-        typer.Option("--by", metavar="USER", help="Who skips them (default: your user name).", show_default=False),
+        Option("--by", metavar="USER", help="Who skips them (default: your user name).", show_default=False),
     ] = "",
     wait: WaitOption = False,
     follow: FollowOption = False,
@@ -167,7 +166,7 @@ _RETRY_HINTS = {
 }
 
 
-def pause(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> None:
+def pause(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
     """Pause a run: start no further steps until it is resumed.
 
     Running steps continue, and timeouts keep counting.
@@ -182,7 +181,7 @@ def pause(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> 
     _report(here, paused, "paused")
 
 
-def resume(ctx: typer.Context, run: RunArgument, output: OutputOption = None) -> None:
+def resume(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
     """Resume a paused run.
 
     \b
@@ -196,25 +195,25 @@ def resume(ctx: typer.Context, run: RunArgument, output: OutputOption = None) ->
 
 
 def approve(
-    ctx: typer.Context,
+    ctx: Context,
     run: RunArgument,
     step: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="STEP",
             help="Step that waits for approval; optional if there is only one.",
             show_default=False,
             autocompletion=waiting_steps,
         ),
     ] = "",
-    reject: Annotated[bool, typer.Option("--reject", help="Reject it: its failure policy applies.")] = False,
+    reject: Annotated[bool, Option("--reject", help="Reject it: its failure policy applies.")] = False,
     note: Annotated[
         str,
-        typer.Option("--note", "-m", metavar="TEXT", help="Note, stored with the decision.", show_default=False),
+        Option("--note", "-m", metavar="TEXT", help="Note, stored with the decision.", show_default=False),
     ] = "",
     by: Annotated[
         str,
-        typer.Option(
+        Option(
             "--by",
             metavar="USER",
             help="Who decides (default: your user name).",
@@ -269,7 +268,7 @@ def _only_waiting(run: run_pb2.Run, verb: str) -> str:
     )
 
 
-def delete(ctx: typer.Context, runs: RunsArgument, output: OutputOption = None) -> None:
+def delete(ctx: Context, runs: RunsArgument, output: OutputOption = None) -> None:
     """Delete ended runs, with their logs and artifacts.
 
     This cannot be undone. `toban system gc` removes runs past their retention.

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from toban.cli.args.completers import ACTIONS, action_names
 from toban.cli.args.names import about_workflow, connect
 from toban.cli.args.param_options import parse_pairs
@@ -17,6 +15,7 @@ from toban.cli.exits import Exit
 from toban.cli.render.output import emit_data, fields, to_dict
 from toban.cli.render.schedule_preview import ScheduleRule, local, preview, read_at
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
+from toban.cli.syntax import Argument, Context, Option
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
@@ -29,10 +28,10 @@ _TARGETS: Final = "--action names the action at the due time, --workflow the wor
 
 
 def schedule(
-    ctx: typer.Context,
+    ctx: Context,
     words: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="WORDS",
             help="Time in English or Japanese words, such as 'in 3 days at 9am'.",
             show_default=False,
@@ -41,7 +40,7 @@ def schedule(
     subject: SubjectOption = "",
     action: Annotated[
         str,
-        typer.Option(
+        Option(
             "--action",
             "-a",
             metavar="ACTION",
@@ -54,7 +53,7 @@ def schedule(
     workflow: TargetOption = "",
     param: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "-p",
             "--param",
             metavar="KEY=VALUE",
@@ -63,7 +62,7 @@ def schedule(
     ] = None,
     timezone: Annotated[
         str,
-        typer.Option(
+        Option(
             "--timezone",
             metavar="ZONE",
             help="Time zone, such as Asia/Tokyo (default: that of the daemon).",
@@ -72,7 +71,7 @@ def schedule(
     ] = "",
     dedupe_key: Annotated[
         str,
-        typer.Option(
+        Option(
             "--dedupe-key",
             metavar="KEY",
             help="Store nothing if an active schedule of the subject has this key.",
@@ -81,7 +80,7 @@ def schedule(
     ] = "",
     max_occurrences: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--max-occurrences",
             min=1,
             metavar="N",
@@ -91,25 +90,25 @@ def schedule(
     ] = None,
     cron: Annotated[
         str,
-        typer.Option("--cron", metavar="EXPR", help="Cron expression, as in crontab(5).", show_default=False),
+        Option("--cron", metavar="EXPR", help="Cron expression, as in crontab(5).", show_default=False),
     ] = "",
     every: Annotated[
         str,
-        typer.Option("--every", metavar="DURATION", help="Interval from now on, such as 2h.", show_default=False),
+        Option("--every", metavar="DURATION", help="Interval from now on, such as 2h.", show_default=False),
     ] = "",
     at: Annotated[
         str,
-        typer.Option(
+        Option(
             "--at",
             metavar="TIME",
             help="Single time, such as 2026-02-01T09:00, or 18:00 today.",
             show_default=False,
         ),
     ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the due times; store nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show the due times; store nothing.")] = False,
     request_id: Annotated[
         str,
-        typer.Option(
+        Option(
             "--request-id",
             metavar="ID",
             help="Idempotency key: repeating the call with it stores one schedule.",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from toban.cli.args.completers import (
     schedule_ids,
     startable_names,
@@ -19,13 +17,14 @@ from toban.cli.human_text import clock, enum_word
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
 from toban.cli.render.schedule_preview import local
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
+from toban.cli.syntax import Argument, Context, Group, Option
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
     from toban.v1 import schedule_pb2
 
-app = typer.Typer(
+app = Group(
     name="schedules",
     help="""Show and cancel schedules of subjects.
 
@@ -36,13 +35,11 @@ app = typer.Typer(
       toban schedules list --subject issue-42
       toban schedules cancel --subject issue-42
     """,
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 SubjectOption = Annotated[
     str,
-    typer.Option(
+    Option(
         "--subject",
         "-s",
         metavar="SUBJECT",
@@ -54,7 +51,7 @@ SubjectOption = Annotated[
 
 TargetOption = Annotated[
     str,
-    typer.Option(
+    Option(
         "--workflow",
         "-w",
         metavar="NAME",
@@ -70,10 +67,10 @@ _STYLES: Final = {"active": "green", "ended": "dim", "cancelled": "yellow"}
 
 @app.command("list")
 def list_schedules(
-    ctx: typer.Context,
+    ctx: Context,
     subject: SubjectOption = "",
     workflow: TargetOption = "",
-    every: Annotated[bool, typer.Option("--all", help="Also ended and cancelled schedules.")] = False,
+    every: Annotated[bool, Option("--all", help="Also ended and cancelled schedules.")] = False,
     limit: LimitOption = 50,
     output: OutputOption = None,
 ) -> None:
@@ -120,10 +117,10 @@ def list_schedules(
 
 @app.command()
 def show(
-    ctx: typer.Context,
+    ctx: Context,
     schedule: Annotated[
         str,
-        typer.Argument(metavar="ID", help="Schedule id.", show_default=False, autocompletion=schedule_ids),
+        Argument(metavar="ID", help="Schedule id.", show_default=False, autocompletion=schedule_ids),
     ],
     output: OutputOption = None,
 ) -> None:
@@ -144,10 +141,10 @@ def show(
 
 @app.command()
 def cancel(
-    ctx: typer.Context,
+    ctx: Context,
     schedules: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="ID",
             help="Schedule ids.",
             show_default=False,

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from toban.cli.args.names import connect
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, table, to_dict
 from toban.cli.session import OutputFormat, OutputOption, Session, complain, session
+from toban.cli.syntax import Context, ExitCommand, Group, Option
 from toban.quantity_text import counted, size_text
 
 if TYPE_CHECKING:
     from toban.v1 import system_pb2
 
-app = typer.Typer(
+app = Group(
     name="system",
     help="""Inspect and maintain the daemon.
 
@@ -30,13 +29,11 @@ app = typer.Typer(
       toban system drain
       toban system reload
     """,
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 
 @app.command()
-def info(ctx: typer.Context, output: OutputOption = None) -> None:
+def info(ctx: Context, output: OutputOption = None) -> None:
     """Show the daemon: version, load, recovery and health.
 
     \b
@@ -54,7 +51,7 @@ def info(ctx: typer.Context, output: OutputOption = None) -> None:
 
 
 @app.command()
-def config(ctx: typer.Context, output: OutputOption = None) -> None:
+def config(ctx: Context, output: OutputOption = None) -> None:
     """Show the configuration and the source of each value.
 
     \b
@@ -77,8 +74,8 @@ def config(ctx: typer.Context, output: OutputOption = None) -> None:
 
 @app.command()
 def gc(
-    ctx: typer.Context,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
+    ctx: Context,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be removed.")] = False,
     output: OutputOption = None,
 ) -> None:
     """Remove runs past their retention; compress finished logs.
@@ -135,10 +132,10 @@ _MARKS: Final = {
 
 @app.command()
 def doctor(
-    ctx: typer.Context,
+    ctx: Context,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Repair what is safe to repair, and report it."),
+        Option("--repair", help="Repair what is safe to repair, and report it."),
     ] = False,
     output: OutputOption = None,
 ) -> None:
@@ -168,11 +165,11 @@ def doctor(
     ]
     emit_list(here, findings, columns, name=lambda finding: str(finding.check))
     if any(_found(finding) == "failed" for finding in findings):
-        raise typer.Exit(Exit.RUN_FAILED)
+        raise ExitCommand(Exit.RUN_FAILED)
 
 
 @app.command()
-def drain(ctx: typer.Context, output: OutputOption = None) -> None:
+def drain(ctx: Context, output: OutputOption = None) -> None:
     """Stop schedules and events from starting runs.
 
     Until `toban system resume`, or until the daemon restarts, due times are skipped, which `toban why` reports; events
@@ -192,7 +189,7 @@ def drain(ctx: typer.Context, output: OutputOption = None) -> None:
 
 
 @app.command()
-def resume(ctx: typer.Context, output: OutputOption = None) -> None:
+def resume(ctx: Context, output: OutputOption = None) -> None:
     """Let schedules and events start runs again.
 
     Due times that were skipped while draining stay skipped; pending events start their runs.
@@ -209,7 +206,7 @@ def resume(ctx: typer.Context, output: OutputOption = None) -> None:
 
 
 @app.command()
-def reload(ctx: typer.Context, output: OutputOption = None) -> None:
+def reload(ctx: Context, output: OutputOption = None) -> None:
     """Read all definition files again, and show what changed.
 
     These are the files and directories in `definitions` of the daemon's configuration. The daemon also notices changes
@@ -235,7 +232,7 @@ def reload(ctx: typer.Context, output: OutputOption = None) -> None:
         for file in done.broken:
             for problem in file.problems:
                 complain(problem)
-        raise typer.Exit(Exit.INVALID_DEFINITION)
+        raise ExitCommand(Exit.INVALID_DEFINITION)
 
 
 def _show_reload(done: system_pb2.ReloadResponse) -> None:

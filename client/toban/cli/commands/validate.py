@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from toban.cli.args.file_arguments import FilesArgument, check, invalid, read
 from toban.cli.render.output import emit_data
 from toban.cli.session import OutputFormat, OutputOption, session, shown
+from toban.cli.syntax import Context, Option
 
 
 def validate(
-    ctx: typer.Context,
+    ctx: Context,
     files: FilesArgument = None,
     schema: Annotated[
         bool,
-        typer.Option("--schema", help="Print the JSON Schema of the format and do nothing else."),
+        Option("--schema", help="Print the JSON Schema of the format and do nothing else."),
     ] = False,
     output: OutputOption = None,
 ) -> None:

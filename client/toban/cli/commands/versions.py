@@ -6,8 +6,6 @@ import json
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from toban.cli.args.names import about_job, about_workflow, connect
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
@@ -23,6 +21,7 @@ from toban.cli.render.output import (
     write_file,
 )
 from toban.cli.session import OutputFormat, Session, complain, shown
+from toban.cli.syntax import Argument, Option
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 FirstArgument = Annotated[
     int | None,
-    typer.Argument(
+    Argument(
         metavar="A",
         min=1,
         help="Version to compare (default: the one before the newest).",
@@ -40,15 +39,15 @@ FirstArgument = Annotated[
 
 SecondArgument = Annotated[
     int | None,
-    typer.Argument(metavar="B", min=1, help="Version to compare with (default: the newest).", show_default=False),
+    Argument(metavar="B", min=1, help="Version to compare with (default: the newest).", show_default=False),
 ]
 
 ParsedOption = Annotated[
     bool,
-    typer.Option("--parsed", help="Compare the parsed definitions, with jobs and defaults merged."),
+    Option("--parsed", help="Compare the parsed definitions, with jobs and defaults merged."),
 ]
 
-VersionArgument = Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Version number.", show_default=False)]
+VersionArgument = Annotated[int, Argument(metavar="VERSION", min=1, help="Version number.", show_default=False)]
 
 
 def list_versions(here: Session, name: str, limit: int, *, job: bool = False) -> None:

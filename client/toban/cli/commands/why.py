@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from toban.cli.args.names import NameArgument, about_workflow, connect
 from toban.cli.args.time_options import time_option
 from toban.cli.error_report import Failure
@@ -13,6 +11,7 @@ from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word, moment, one_line
 from toban.cli.render.output import Column, emit_list, emit_one, take
 from toban.cli.session import LimitOption, OutputOption, Session, session, shown
+from toban.cli.syntax import Context, Option
 from toban.quantity_text import duration_text
 
 if TYPE_CHECKING:
@@ -22,15 +21,15 @@ _STYLES: Final = {"fired": "green", "caught up": "cyan", "skipped": "yellow", "m
 
 
 def why(
-    ctx: typer.Context,
+    ctx: Context,
     name: NameArgument,
     at: Annotated[
         str,
-        typer.Option("--at", metavar="TIME", help="Explain this time.", show_default=False),
+        Option("--at", metavar="TIME", help="Explain this time.", show_default=False),
     ] = "",
     ledger: Annotated[
         bool,
-        typer.Option("--ledger", help="List the outcome of each due time, latest first."),
+        Option("--ledger", help="List the outcome of each due time, latest first."),
     ] = False,
     limit: LimitOption = 50,
     output: OutputOption = None,

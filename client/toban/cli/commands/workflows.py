@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from toban.cli.args.labels import LabelOption, labels_text, parse_labels
 from toban.cli.args.names import NameArgument, NamesArgument, about_workflow, connect
 from toban.cli.commands.schedules import note_left
@@ -44,12 +42,13 @@ from toban.cli.session import (
     session,
     shown,
 )
+from toban.cli.syntax import Context, Group, Option
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
     from toban.v1 import workflow_pb2
 
-app = typer.Typer(
+app = Group(
     name="workflows",
     help="""Show and manage stored workflows.
 
@@ -59,14 +58,12 @@ app = typer.Typer(
       toban workflows show nightly-report
       toban workflows next nightly-report
     """,
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 
 @app.command("list")
 def list_workflows(
-    ctx: typer.Context,
+    ctx: Context,
     label: LabelOption = None,
     limit: LimitOption = 100,
     output: OutputOption = None,
@@ -108,10 +105,10 @@ def list_workflows(
 
 @app.command()
 def show(
-    ctx: typer.Context,
+    ctx: Context,
     name: NameArgument,
-    version: Annotated[int | None, typer.Option("--version", min=1, metavar="N", help="Show this version.")] = None,
-    source: Annotated[bool, typer.Option("--source", help="Print only the definition, unchanged.")] = False,
+    version: Annotated[int | None, Option("--version", min=1, metavar="N", help="Show this version.")] = None,
+    source: Annotated[bool, Option("--source", help="Print only the definition, unchanged.")] = False,
     output: OutputOption = None,
 ) -> None:
     """Show one workflow and its definition.
@@ -137,9 +134,9 @@ def show(
 
 @app.command()
 def delete(
-    ctx: typer.Context,
+    ctx: Context,
     names: NamesArgument,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel active runs first, and wait for them.")] = False,
+    cancel: Annotated[bool, Option("--cancel", help="Cancel active runs first, and wait for them.")] = False,
     force: ForceOption = False,
     output: OutputOption = None,
 ) -> None:
@@ -171,7 +168,7 @@ def delete(
 
 
 @app.command()
-def enable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None) -> None:
+def enable(ctx: Context, names: NamesArgument, output: OutputOption = None) -> None:
     """Let schedules and events start these workflows.
 
     \b
@@ -182,7 +179,7 @@ def enable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None
 
 
 @app.command()
-def disable(ctx: typer.Context, names: NamesArgument, output: OutputOption = None) -> None:
+def disable(ctx: Context, names: NamesArgument, output: OutputOption = None) -> None:
     """Stop schedules and events from starting these workflows.
 
     Active runs and `toban run` are not affected. Due times are skipped, which `toban why` reports.
@@ -196,7 +193,7 @@ def disable(ctx: typer.Context, names: NamesArgument, output: OutputOption = Non
 
 @app.command()
 def versions(
-    ctx: typer.Context,
+    ctx: Context,
     name: NameArgument,
     limit: LimitOption = 50,
     output: OutputOption = None,
@@ -213,7 +210,7 @@ def versions(
 
 @app.command()
 def diff(
-    ctx: typer.Context,
+    ctx: Context,
     name: NameArgument,
     first: FirstArgument = None,
     second: SecondArgument = None,
@@ -236,7 +233,7 @@ def diff(
 
 @app.command()
 def restore(
-    ctx: typer.Context,
+    ctx: Context,
     name: NameArgument,
     version: VersionArgument,
     force: ForceOption = False,

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from toban.cli.args.names import NameArgument, about_workflow, connect
 from toban.cli.args.time_options import time_option
 from toban.cli.human_text import one_line
 from toban.cli.render.output import Column, emit_list
 from toban.cli.session import OutputFormat, OutputOption, session, shown
+from toban.cli.syntax import Context, Option
 from toban.quantity_text import duration_text
 
 if TYPE_CHECKING:
@@ -23,12 +22,12 @@ _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def next_due(
-    ctx: typer.Context,
+    ctx: Context,
     name: NameArgument,
-    count: Annotated[int, typer.Option("-n", "--count", min=1, max=100, metavar="N", help="Number of due times.")] = 10,
+    count: Annotated[int, Option("-n", "--count", min=1, max=100, metavar="N", help="Number of due times.")] = 10,
     start: Annotated[
         str,
-        typer.Option("--from", metavar="TIME", help="Show due times after this (default: now).", show_default=False),
+        Option("--from", metavar="TIME", help="Show due times after this (default: now).", show_default=False),
     ] = "",
     output: OutputOption = None,
 ) -> None:

@@ -6,14 +6,13 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-import typer
-
 from toban.cli.error_report import doing
 from toban.cli.exits import Exit
 from toban.cli.render.event_text import event_outcome, started
 from toban.cli.render.output import emit_data, to_dict
 from toban.cli.render.run_text import run_exit
 from toban.cli.session import OutputFormat, Session, complain
+from toban.cli.syntax import ExitCommand
 from toban.cli.wait.run_follower import report_end, watch
 from toban.cli.wait.run_views import View
 from toban.v1 import event_pb2
@@ -43,10 +42,10 @@ def until_ended(here: Session, client: SyncClient, event: event_pb2.Event, *, cr
     except KeyboardInterrupt:
         complain(f"toban: detached; the runs of event {event.id} continue")
         complain(f"hint: `toban events show {event.id}` shows their states")
-        raise typer.Exit(Exit.DETACHED) from None
+        raise ExitCommand(Exit.DETACHED) from None
     except BrokenPipeError:
         # The reader is gone; the runs continue, so their results are unknown.
-        raise typer.Exit(Exit.DETACHED) from None
+        raise ExitCommand(Exit.DETACHED) from None
     return code
 
 

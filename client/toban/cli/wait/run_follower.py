@@ -8,8 +8,6 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import typer
-
 from toban.cli.error_report import doing
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, one_line, span
@@ -17,6 +15,7 @@ from toban.cli.render.log_lines import Prefixer
 from toban.cli.render.output import emit_data, paint, to_dict
 from toban.cli.render.run_text import run_error, run_exit, run_name, run_state, run_style, shortfall
 from toban.cli.session import OutputFormat, Session, complain, is_terminal
+from toban.cli.syntax import ExitCommand
 from toban.cli.wait.run_views import JsonLines, PlainOutput, Tracker, View
 from toban.v1 import run_pb2
 
@@ -52,10 +51,10 @@ def until_end(here: Session, client: SyncClient, run_id: str, view: View, *, nam
     except KeyboardInterrupt:
         complain(f"toban: detached; run {run_id} continues")
         complain(f"hint: `toban runs watch {name}` waits for it, `toban logs -f {name}` shows its output")
-        raise typer.Exit(Exit.DETACHED) from None
+        raise ExitCommand(Exit.DETACHED) from None
     except BrokenPipeError:
         # The reader is gone; the run continues, so its result is unknown.
-        raise typer.Exit(Exit.DETACHED) from None
+        raise ExitCommand(Exit.DETACHED) from None
     report_end(here, run)
     return run_exit(run)
 

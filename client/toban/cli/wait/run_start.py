@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import emit_one
 from toban.cli.session import OutputFormat, Session
+from toban.cli.syntax import ExitCommand, Option
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
     from toban.v1 import run_pb2
 
-WaitOption = Annotated[bool, typer.Option("--wait", "-w", help="Wait for the run; the exit code is its result.")]
+WaitOption = Annotated[bool, Option("--wait", "-w", help="Wait for the run; the exit code is its result.")]
 
-FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Show steps and output until the run has ended.")]
+FollowOption = Annotated[bool, Option("--follow", "-f", help="Show steps and output until the run has ended.")]
 
 RequestIdOption = Annotated[
     str,
-    typer.Option(
+    Option(
         "--request-id",
         metavar="ID",
         help="Idempotency key: repeating the call with it starts one run.",
@@ -58,4 +57,4 @@ def started(here: Session, client: SyncClient, run: run_pb2.Run, *, wait: bool, 
     else:
         here.note(told)
     view = view_for_follow(here) if follow else View()
-    raise typer.Exit(until_end(here, client, run.id, view, name=short))
+    raise ExitCommand(until_end(here, client, run.id, view, name=short))

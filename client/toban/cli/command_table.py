@@ -1,0 +1,42 @@
+"""Every command of the first level: its summary, and the module of `commands/` that has it.
+
+A module defines either a Group `app` or a function with the name of the command. Loaded for each call of `toban`, so
+this imports nothing of weight.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toban.cli.syntax.program import Entry
+
+SECTIONS: Final = {
+    "Definitions": (
+        Entry("apply", "Create or update the workflows and jobs in files.", "apply"),
+        Entry("validate", "Check definitions offline and show every problem.", "validate"),
+        Entry("workflows", "Show and manage stored workflows.", "workflows"),
+        Entry("jobs", "Show, run and manage stored jobs.", "jobs"),
+        Entry("import", "Write workflow files from the jobs of another scheduler.", "import_"),
+    ),
+    "Runs": (
+        Entry("run", "Start a run of a workflow.", "run"),
+        Entry("runs", "Show and control runs.", "runs"),
+        Entry("logs", "Show the output of a run.", "logs"),
+        Entry("dead-letters", "Handle steps whose retries are exhausted.", "dead_letters"),
+    ),
+    "Schedules and events": (
+        Entry("why", "Explain why a workflow did or did not run.", "why"),
+        Entry("schedule", "Schedule a reminder or a workflow for a subject.", "schedule"),
+        Entry("schedules", "Show and cancel schedules of subjects.", "schedules"),
+        Entry("emit", "Emit an event, and show the runs that it started.", "emit"),
+        Entry("events", "Show events and the runs that they start.", "events"),
+    ),
+    "Daemon": (
+        Entry("dev", "Run a daemon in the foreground, to try things out.", "dev"),
+        Entry("system", "Inspect and maintain the daemon.", "system"),
+    ),
+    "This program": (
+        Entry("completion", "Print the completion script for a shell.", "completion"),
+        Entry("version", "Show the version of this client.", "version"),
+    ),
+}
