@@ -1181,7 +1181,10 @@ class ProcessExecution(_message.Message):
     attempt: _builtins.int
     """Number of the attempt of that step, counted from 1."""
     command: _builtins.str
-    """For people: the command in one line."""
+    """For people: the command in one line, cut after 1,000 characters. Once it has started, the command as it ran: templates
+    are filled in, except those that use `env`, so that no value of the environment is recorded. Before, and for a child
+    run, the command as in the definition.
+    """
     pid: _builtins.int
     exit_code: _builtins.int
     """Absent while it is running, and if a signal killed it."""

@@ -33,6 +33,8 @@ class AttemptStarted:
     token: str
     pid: int
     started_at: datetime
+    command: str = ""
+    """As it ran; empty if its supervisor does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class AttemptEnded:
     stdout_bytes: int = 0
     stderr_bytes: int = 0
     dropped_bytes: int = 0
+    command: str = ""
+    """As it ran; empty if its supervisor does not say."""
     progress: Progress | None = None
     """The last progress that it reported, if any."""
     result: Any = None

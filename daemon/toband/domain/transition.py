@@ -261,7 +261,13 @@ def _attempt_started(draft: RunMutation, event: AttemptStarted) -> None:
     attempt = _live(draft, event.step, event.token)
     if attempt is None or attempt.state is not AttemptState.STARTING:
         return
-    draft.set_attempt(attempt, state=AttemptState.RUNNING, pid=event.pid, started_at=event.started_at)
+    draft.set_attempt(
+        attempt,
+        state=AttemptState.RUNNING,
+        pid=event.pid,
+        started_at=event.started_at,
+        command=event.command or attempt.command,
+    )
 
 
 def _attempt_ended(draft: RunMutation, event: AttemptEnded) -> None:
@@ -297,6 +303,7 @@ def _attempt_ended(draft: RunMutation, event: AttemptEnded) -> None:
     draft.set_attempt(
         attempt,
         state=state,
+        command=event.command or attempt.command,
         pid=event.pid,
         exit_code=event.exit_code,
         signal=event.signal,

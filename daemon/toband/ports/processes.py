@@ -28,6 +28,8 @@ class Launch:
     resources: Resources | None = None
     stdin: str | None = None
     """The standard input of the step; None: empty."""
+    command: str = ""
+    """The command as it runs, for its record; without values of the environment."""
     log_limit: int | None = None
     """Bytes of output that are kept; further output is counted and dropped."""
 

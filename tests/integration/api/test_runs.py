@@ -239,6 +239,38 @@ def test_processes_are_listed_newest_first_and_one_by_one(daemon: Daemon) -> Non
     assert daemon.runs.ListProcessExecutions(of_all, timeout=20).process_executions[0] == found[0]
 
 
+def test_a_process_has_the_command_as_it_ran(daemon: Daemon, tmp_path: Path) -> None:
+    gate = Gate(f"{tmp_path}/gate")
+    steps = {
+        "made": {"run": "echo it\\'s"},
+        "shell": {
+            "run": "cat {{ params.file }} > /dev/null\necho {{ steps.made.stdout }} {{ env.KEY }}",
+            "env": {"OWN": "hidden"},
+            "depends_on": ["made"],
+        },
+        "exec": {"job_type": "exec", "target": "echo", "args": ["{{ params.file }}", "a b"]},
+        "each": {"run": "echo {{ item }}", "for_each": ["x"]},
+        "absent": {"job_type": "exec", "target": "/no/such/{{ run.number }}", "on_failure": "continue"},
+    }
+    params = {"file": {"type": "string", "default": gate.path}}
+    apply(daemon, "as-it-ran", steps=steps, params=params, env={"KEY": "hidden"})
+    run_id = daemon.start_run("as-it-ran")
+    daemon.wait_started(run_id, "shell")
+    expected = f"cat {gate.path} > /dev/null ⏎ echo 'it'\"'\"'s' {{{{ env.KEY }}}}"
+    wait_until(lambda: daemon.process_of(run_id, "shell").command == expected, "it has another command")
+    gate.release_now()
+    daemon.wait_run(run_id)
+    request = pb.ListProcessExecutionsRequest(run_id=run_id)
+    listed = daemon.runs.ListProcessExecutions(request, timeout=20).process_executions
+    assert {each.step: each.command for each in listed} == {
+        "made": "echo it\\'s",
+        "shell": expected,
+        "exec": f"echo {gate.path} 'a b'",
+        "each[0]": "echo x",
+        "absent": "/no/such/1",
+    }
+
+
 def test_exactly_one_of_many_starts_at_once_wins(daemon: Daemon, tmp_path: Path) -> None:
     gate = Gate(f"{tmp_path}/gate")
     apply(daemon, "one", run=f"read _ < {gate.path}")

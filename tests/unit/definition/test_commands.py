@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from toban.definition import RenderError, Scope, Workflow, bind_params, command_line, preview
+from toban.definition import RenderError, Scope, Workflow, bind_params, command_line, preview, render
 
 Read = Callable[[str], Workflow]
 
@@ -110,6 +110,59 @@ def test_a_preview_fills_in_what_is_known(step: str, expected: str, workflow: Re
     found = workflow(f"{HEAD}  last:\n    depends_on: [second-one]\n    {step}\n")
     scope = Scope(params=bind_params(found, {}), run={"workflow": "demo"}, env={}, steps={})
     assert preview(found, found.steps["last"], scope) == expected
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (
+            (
+                "run: |\n      echo {{ params.s + ' x' }} {{ steps.first.stdout }} $(({{ params.n }}))\n"
+                "    args: ['{{ params.n }}', a b]"
+            ),
+            "echo 'text x' 'it'\"'\"'s' $((3)) 3 'a b'",
+        ),
+        ("run: echo {{ env.BASE }} $BASE {{ params.s }}", "echo {{ env.BASE }} $BASE text"),
+        (
+            (
+                "job_type: exec\n    target: '/bin/{{ params.s }}'\n    env: {T: hidden}\n"
+                "    args: ['{{ params.l }}', 'x{{ env.BASE }}', {a: '{{ steps.first.stdout }}'}]"
+            ),
+            "/bin/text '[1,\"a\",null]' 'x{{ env.BASE }}' '{\"a\":\"it'\"'\"'s\"}'",
+        ),
+        (
+            (
+                "job_type: python\n    target: pkg.mod:fn\n    args: [1, '{{ params.s }}']\n"
+                "    kwargs: {r: '{{ run.id }}'}"
+            ),
+            'pkg.mod:fn(1, "text", r="r-1")',
+        ),
+        ("job_type: cmd\n    target: dir {{ params.s }}\n    args: [a b]", 'dir text "a b"'),
+        ("job_type: powershell\n    target: f {{ params.s }}", "f text"),
+        ("run: echo {{ item }}\n    for_each: [5]", "echo 5"),
+        (f"run: echo {'x' * 2000}", f"echo {'x' * 994}…"),
+    ],
+)
+def test_the_record_of_a_command_has_values_but_none_of_the_environment(
+    step: str, expected: str, workflow: Read
+) -> None:
+    found = workflow(f"{HEAD}  last:\n    depends_on: [second-one]\n    {step}\n")
+    scope = Scope(
+        params=bind_params(found, {}),
+        run={"workflow": "demo", "id": "r-1", "number": 7},
+        env={},
+        steps={"first": {"stdout": "it's"}},
+        item=5,
+    )
+    assert render(found, found.steps["last"], scope).command == expected
+
+
+def test_a_record_repeats_no_evaluation_and_fails_no_step(workflow: Read) -> None:
+    text = " ".join(["{{ steps.first.stdout }}"] * 300)
+    found = workflow(f"{HEAD}  last:\n    depends_on: [first]\n    run: echo {text}\n")
+    scope = Scope(params=bind_params(found, {}), run={"id": "r-1"}, env={}, steps={"first": {"stdout": "x" * 60_000}})
+    rendered = render(found, found.steps["last"], scope)
+    assert rendered.command == command_line(found.steps["last"])
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,13 @@ class Evaluator:
         self._left = _MOST_RENDERED
         self._left_to_see = _MOST_SEEN_CHEAPLY
         self._env: dict[str, str] = {}
+        self._values: dict[str, Any] = {}
+
+    def again(self) -> Evaluator:
+        """An evaluator with a limit of its own that has the values of this one, and does not evaluate them again."""
+        other = Evaluator(self._workflow, self._scope, cheap_only=self._cheap_only)
+        other._env, other._values = self._env, self._values
+        return other
 
     def workflow_env(self) -> dict[str, str]:
         """The workflow's own env, for `env` in templates and for the environment of steps."""
@@ -137,7 +144,10 @@ class Evaluator:
     def expression(self, expression: Expression, where: str) -> Any:
         """The value of one expression."""
         try:
-            value = checked_value(self._evaluate(expression))
+            source = expression.source
+            if source not in self._values:
+                self._values[source] = checked_value(self._evaluate(expression))
+            value = self._values[source]
             self._spend(weight(value, self._left))
         except (ValueError, EvaluationError) as error:
             raise failed(expression, where, str(error)) from None

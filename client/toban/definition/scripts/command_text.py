@@ -31,7 +31,20 @@ def preview(workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = 
     scope, such as the id of a run that does not exist yet. Raises RenderError for a template that has a value and
     fails, and CostlyError with `cheap_only`.
     """
-    return _Preview(workflow, step, scope, cheap_only=cheap_only).line()
+    return _Filled(workflow, step, Evaluator(workflow, scope, cheap_only=cheap_only), _Before(workflow, scope)).line()
+
+
+def recorded(workflow: Workflow, step: Step, evaluator: Evaluator) -> str:
+    """The step as it runs, for its record: templates are filled in with the values that `evaluator` has rendered."""
+    try:
+        return _Filled(workflow, step, evaluator.again(), _recordable).line()
+    except RenderError:  # its values are too large to be repeated
+        return command_line(step)
+
+
+def _recordable(expression: Expression) -> bool:
+    """Whether a record may have its value. Values of the environment may be secret: their templates stay as written."""
+    return all(ref.root != "env" for ref in expression.refs)
 
 
 def _one_line(step: Step, target: str, args: list[str], call: str) -> str:
@@ -56,14 +69,38 @@ def _one_line(step: Step, target: str, args: list[str], call: str) -> str:
     return line if len(line) <= MAX_COMMAND_LENGTH else line[: MAX_COMMAND_LENGTH - 1] + "…"
 
 
-class _Preview:
-    """Fills in known values."""
+class _Before:
+    """Whether an expression has a value before the run."""
 
-    def __init__(self, workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool) -> None:
+    def __init__(self, workflow: Workflow, scope: Scope) -> None:
+        self._workflow = workflow
+        self._scope = scope
+
+    def __call__(self, expression: Expression) -> bool:
+        for ref in expression.refs:
+            if ref.root not in _BEFORE_THE_RUN:
+                return False
+            if ref.root == "run" and (not ref.names or ref.names[0] not in self._scope.run):
+                return False
+            # Values of the workflow's env may use other values.
+            if ref.root == "env" and not all(map(self, parse_template(self._env(ref.names[0])).expressions)):
+                return False
+        return True
+
+    def _env(self, name: str) -> str:
+        return self._workflow.env.get(name, "")
+
+
+class _Filled:
+    """Fills in the values of the expressions that are `known`."""
+
+    def __init__(
+        self, workflow: Workflow, step: Step, evaluator: Evaluator, known: Callable[[Expression], bool]
+    ) -> None:
         self._workflow = workflow
         self._step = step
-        self._scope = scope
-        self._evaluator = Evaluator(workflow, scope, cheap_only=cheap_only)
+        self._evaluator = evaluator
+        self._known = known
 
     def line(self) -> str:
         step = self._step
@@ -131,21 +168,6 @@ class _Preview:
             else text[part.start : part.end]
             for part in parse_template(text).parts
         )
-
-    def _known(self, expression: Expression) -> bool:
-        """Whether all of its references have a value now."""
-        for ref in expression.refs:
-            if ref.root not in _BEFORE_THE_RUN:
-                return False
-            if ref.root == "run" and (not ref.names or ref.names[0] not in self._scope.run):
-                return False
-            # Values of the workflow's env may use other values.
-            if ref.root == "env" and not all(map(self._known, parse_template(self._env(ref.names[0])).expressions)):
-                return False
-        return True
-
-    def _env(self, name: str) -> str:
-        return self._workflow.env.get(name, "")
 
 
 def _quoting(kind: JobType) -> Callable[[str], str]:

@@ -14,6 +14,7 @@ from toban.definition.model.workflow import JobType, Output, Step, Workflow
 from toban.definition.scalars.artifact_paths import check_below, clean_path
 from toban.definition.scalars.values import checked_text, to_text
 from toban.definition.scripts import cmd_text, powershell_text
+from toban.definition.scripts.command_text import recorded
 from toban.definition.scripts.script import Form, Slot, assemble
 from toban.definition.scripts.script_languages import LANGUAGES
 from toban.definition.scripts.shell_arguments import with_args
@@ -34,7 +35,8 @@ class Rendered:
     A python step has no argv; its `call` has the function and its arguments, as JSON data. The `call` of a workflow
     step has the name of the child and, as `kwargs`, its parameters. The last word of a cmd step is a line that cmd must
     get unchanged; the first of a powershell step is the name of the program on Windows. `outputs` are those of the
-    step; their paths do not lead out of the workspace, except through links.
+    step; their paths do not lead out of the workspace, except through links. `command` is one line for people, without
+    values of the environment.
     """
 
     argv: tuple[str, ...]
@@ -43,6 +45,7 @@ class Rendered:
     call: dict[str, Any] | None
     stdin: str | None = None
     outputs: tuple[Output, ...] = ()
+    command: str = ""
 
 
 def references(step: Step) -> dict[str, frozenset[str]]:
@@ -133,6 +136,7 @@ def render(workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = F
         call=call,
         stdin=_stdin(step, evaluator),
         outputs=tuple(_output(step, output, evaluator) for output in step.outputs),
+        command=recorded(workflow, step, evaluator),
     )
 
 

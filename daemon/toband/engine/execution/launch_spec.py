@@ -137,6 +137,7 @@ class Rooms:
             kill_grace=step.kill_grace,
             user=step.user,
             resources=step.resources,
+            command=rendered.command,
             log_limit=self.log_limit,
         )
 

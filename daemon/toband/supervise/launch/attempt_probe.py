@@ -155,16 +155,18 @@ class AttemptProbe(Generic[ShimT]):
         """None if its process has not started yet."""
         with contextlib.suppress(OSError, RecordError), self._opened(attempt) as fd:
             facts = frames.read_started(fd)
-            return None if facts is None else end_record.started(attempt, facts)
+            if facts is not None:
+                claim = end_record.claim_of(attempt, frames.read_claim(fd) or {})
+                return replace(end_record.started(attempt, facts), command=claim.command)
         return None
 
     def record(self, attempt: Attempt) -> EndRecord | None:
         """Its end record, if there is a valid one. Raises OSError if the disk cannot be read now."""
         with contextlib.suppress(FileNotFoundError, RecordError), self._opened(attempt) as fd:
-            claim = frames.read_claim(fd) or {}
-            end_record.claim_of(attempt, claim)
-            facts = frames.read_end(fd, claim)
-            return None if facts is None else _end_of(attempt, fd, facts)
+            claimed = frames.read_claim(fd) or {}
+            claim = end_record.claim_of(attempt, claimed)
+            facts = frames.read_end(fd, claimed)
+            return None if facts is None else _end_of(attempt, fd, claim, facts)
         return None
 
     def event_of(self, attempt: Attempt, found: EndRecord | Event) -> Event:
@@ -334,7 +336,7 @@ class AttemptProbe(Generic[ShimT]):
         record = frames.read_end(fd, facts)
         if record is None:
             return _Seen(AttemptFileState.CLAIM, None, claim)
-        return _Seen(AttemptFileState.END, None, claim, _end_of(attempt, fd, record))
+        return _Seen(AttemptFileState.END, None, claim, _end_of(attempt, fd, claim, record))
 
     def _lost(self, attempt: Attempt, seen: _Seen[ShimT]) -> AttemptLost | _Unbelieved:
         # The database first: a step of the daemon's own user could have changed its claim.
@@ -360,9 +362,10 @@ class AttemptProbe(Generic[ShimT]):
         return _Unbelieved(lost, seen.reason) if damaged else lost
 
 
-def _end_of(attempt: Attempt, fd: int, facts: Mapping[str, Any]) -> EndRecord:
+def _end_of(attempt: Attempt, fd: int, claim: end_record.Claim, facts: Mapping[str, Any]) -> EndRecord:
     """Its end record, with the last progress that it reported. Raises RecordError."""
     found = end_record.end_of(attempt, facts)
+    found = replace(found, event=replace(found.event, command=claim.command))
     if not found.event.stdout_bytes:
         return found
     end = frames.log_size(fd)

@@ -20,6 +20,7 @@ def message_of(launch: Launch, files: RunFiles) -> dict[str, Any]:
         "output": files.output(attempt),
         "result": files.result(attempt),
         "argv": list(launch.argv),
+        "command": launch.command,
         "env": dict(launch.env),
         "cwd": launch.workspace,
         "stdin": launch.stdin,

@@ -24,6 +24,7 @@ _LATEST = 253_402_300_799_999_999
 _CODES = 1 << 32
 _SIGNALS_MOST = 16
 _SURVIVORS_MOST = 1000
+_COMMAND_CHARS = 1000
 _NO_START = "nostart"
 
 
@@ -36,7 +37,7 @@ class Claim:
     """Which process supervises an attempt. `void`: none does, and none ever will.
 
     `over`: when the time of the step is over at the latest, by the clock of the boot; `ending`: seconds that it may
-    then take to end it. An older shim does not say.
+    then take to end it. `command` is what it runs, for people. An older shim says none of this.
     """
 
     void: bool = False
@@ -48,6 +49,7 @@ class Claim:
     ending: float | None = None
     over: float | None = None
     timeout_cause: TreeCause = TreeCause.TIMEOUT
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,7 @@ def claim_of(attempt: Attempt, facts: Mapping[str, Any]) -> Claim:
         ending=fields.seconds("ending") if "ending" in facts else None,
         over=fields.seconds("over") if "over" in facts else None,
         timeout_cause=fields.cause("timeout_kind") if "over" in facts else TreeCause.TIMEOUT,
+        command=fields.text("command", "")[:_COMMAND_CHARS],
     )
 
 

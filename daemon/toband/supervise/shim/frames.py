@@ -43,7 +43,7 @@ _META = struct.Struct("<qB")
 _TRAILER = struct.Struct("<I4s")
 _MAGIC = b"TBND"
 MAX_PAYLOAD = 16 * 1024 * 1024
-MAX_CLAIM = 4096
+MAX_CLAIM = 16 * 1024
 """Bytes at the start of a file that contain the whole claim and the STARTED frame after it."""
 
 

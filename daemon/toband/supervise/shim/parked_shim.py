@@ -56,7 +56,7 @@ def main(sock: socket.socket, boot_id: str) -> NoReturn:
             os._exit(EXIT_NOT_MINE if got else EXIT_DONE)
         boot["seal"] = facts["seal"]
         boot["oom_kills"] = kills_before
-        facts |= {"attempt": boot["attempt"], "token": boot["token"], **_duty(boot)}
+        facts |= {"attempt": boot["attempt"], "token": boot["token"], "command": boot.get("command", ""), **_duty(boot)}
         failpoints.hit("shim.before_claim")
         if boot.get("cgroup"):
             _make_cgroup(boot, facts)

@@ -394,6 +394,7 @@ def main() -> NoReturn:
             "seal": os.urandom(8).hex(),
             "attempt": boot["attempt"],
             "token": boot["token"],
+            "command": boot.get("command", ""),
         }
         boot["seal"] = facts["seal"]
         failpoints.hit("shim.before_claim")
