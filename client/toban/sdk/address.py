@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import sys
@@ -107,6 +106,8 @@ def _unix(path: str) -> Address:
 def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
+    import ipaddress  # rarely needed, and slow to load
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

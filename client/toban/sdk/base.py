@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ class Calls:
 
 def new_request_id(given: str | None) -> str:
     """The request id, which makes a call safe to repeat."""
-    return given or str(uuid.uuid4())
+    return given or os.urandom(16).hex()
 
 
 async def paged(

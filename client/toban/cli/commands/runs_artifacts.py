@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Annotated
@@ -191,6 +190,8 @@ def _save(pieces: Iterator[bytes], target: str, *, replace: bool) -> int:
         raise refused
     written = 0
     try:
+        import tempfile
+
         handle, partial = tempfile.mkstemp(prefix=f".{os.path.basename(target)}.", dir=os.path.dirname(target) or ".")
         try:
             with os.fdopen(handle, "wb") as out:
