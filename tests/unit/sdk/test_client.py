@@ -167,7 +167,7 @@ async def test_a_request_id_of_ones_own_is_kept(daemon: FakeDaemon) -> None:
     assert first.id == again.id
     ids = [request.request_id for request in daemon.seen if isinstance(request, run_pb2.StartRunRequest)]
     assert ids[:2] == ["mine", "mine"]
-    assert len(ids[2]) == 36
+    assert len(ids[2]) == 32
 
 
 async def test_a_call_waits_for_a_daemon_that_comes_back(daemon: FakeDaemon) -> None:
