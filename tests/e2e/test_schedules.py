@@ -9,9 +9,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import grpc
 import pytest
 
-from helpers.daemon import Daemon, running_daemon
+from helpers.daemon import Daemon, run_state, running_daemon
 from helpers.wait import wait_until
 from toban.v1 import run_pb2, system_pb2, workflow_pb2
 
@@ -171,6 +172,53 @@ def test_a_schedule_selects_the_scope_of_its_runs(daemon: Daemon) -> None:
     assert "scope quick" in why(daemon, "scoped")
     due = daemon.workflows.PreviewSchedule(workflow_pb2.PreviewScheduleRequest(workflow="scoped"), timeout=20).due_times
     assert {each.scope for each in due} == {"quick"}
+
+
+def test_a_backfill_survives_a_crash_and_starts_each_due_time_once(tmp_path: Path) -> None:
+    witness = tmp_path / "witness"
+    armed = {"TOBAN_TIMEZONE": "UTC", "TOBAN_FAILPOINTS": "backfill.stored=kill@3"}
+    with running_daemon(tmp_path / "state", environment=armed) as daemon:
+        daemon.environment.pop("TOBAN_FAILPOINTS")
+        daemon.apply(
+            "name: past\ndescription: x\noverlap: skip\n"
+            "schedule: {cron: '0 3 * * *', params: {mode: slow}}\nparams: {mode: {default: x}}\n"
+            f"steps: {{only: {{run: 'echo {{{{ run.scheduled_at }}}} {{{{ run.trigger }}}} {{{{ params.mode }}}}"
+            f" >> {witness}'}}}}\n"
+        )
+        request = workflow_pb2.BackfillScheduleRequest(workflow="past", request_id="k")
+        request.from_time.FromDatetime(datetime(2026, 1, 1))  # noqa: DTZ001 - UTC
+        request.to_time.FromDatetime(datetime(2026, 1, 6, 3))  # noqa: DTZ001
+        preview = workflow_pb2.BackfillScheduleRequest(validate_only=True)
+        preview.MergeFrom(request)
+        would = daemon.workflows.BackfillSchedule(preview, timeout=20).times
+        assert [each.local[:16] for each in would] == [f"2026-01-{day:02} 03:00" for day in range(1, 7)]
+        assert runs_of(daemon, "past") == []
+        with pytest.raises(grpc.RpcError):
+            daemon.workflows.BackfillSchedule(request, timeout=20)
+        daemon.wait()
+        daemon.start()
+        times = daemon.workflows.BackfillSchedule(request, timeout=20).times
+        assert [each.outcome for each in times].count(workflow_pb2.BACKFILL_OUTCOME_HAS_RUN) == 3
+        again = daemon.workflows.BackfillSchedule(request, timeout=20).times
+        assert {each.outcome for each in again} == {workflow_pb2.BACKFILL_OUTCOME_HAS_RUN}
+        for each in times:
+            run = daemon.wait_run(each.run_id)
+            assert (run_state(run), run.triggered_by) == ("SUCCEEDED", run_pb2.TRIGGER_BACKFILL)
+            assert (run.schedule_id, run.scheduled_at) == ("past/0", each.due_at)
+        expected = [f"2026-01-{day:02}T03:00:00+00:00 backfill slow" for day in range(1, 7)]
+        assert witness.read_text().splitlines() == expected
+        assert outcomes(daemon, "past") == {"CAUGHT_UP": 6}
+        check_once_each(daemon, "past")
+        assert f"a backfill started run {times[-1].run_id} for it" in why(daemon, "past")
+        few = workflow_pb2.BackfillScheduleRequest(limit=5)
+        few.MergeFrom(request)
+        few.limit = 5
+        with pytest.raises(grpc.RpcError, match="more than 5 due times"):
+            daemon.workflows.BackfillSchedule(few, timeout=20)
+        few.limit, few.again, few.scope, few.request_id = 0, True, "nope", ""
+        with pytest.raises(grpc.RpcError, match="nope"):
+            daemon.workflows.BackfillSchedule(few, timeout=20)
+        assert len(runs_of(daemon, "past")) == 6
 
 
 def test_a_change_of_the_definition_changes_the_schedule_at_once(daemon: Daemon) -> None:

@@ -25,6 +25,7 @@ SECTIONS: Final = {
         Entry("dead-letters", "Handle steps whose retries are exhausted.", "dead_letters"),
     ),
     "Schedules and events": (
+        Entry("backfill", "Start a run for each due time of the past, oldest first.", "backfill"),
         Entry("why", "Explain why a workflow did or did not run.", "why"),
         Entry("schedule", "Schedule a reminder or a workflow for a subject.", "schedule"),
         Entry("schedules", "Show and cancel schedules of subjects.", "schedules"),

@@ -89,6 +89,7 @@ class SyncClient:
     restore_workflow_version = _blocking(Client.restore_workflow_version)
     set_workflow_enabled = _blocking(Client.set_workflow_enabled)
     preview_schedule = _blocking(Client.preview_schedule)
+    backfill_schedule = _blocking(Client.backfill_schedule)
     explain_schedule = _blocking(Client.explain_schedule)
     list_fires = _iterating(Client.list_fires)
 

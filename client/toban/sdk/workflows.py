@@ -6,12 +6,13 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 from toban.limits import MAX_APPLIED, MAX_MESSAGE_BYTES
 from toban.quantity_text import counted, size_text
 from toban.sdk.base import Calls, new_request_id, paged
 from toban.sdk.errors import InvalidArgument
-from toban.sdk.message_values import to_timestamp
+from toban.sdk.message_values import to_struct, to_timestamp
 from toban.v1 import workflow_pb2, workflow_pb2_grpc
 
 
@@ -198,6 +199,41 @@ class WorkflowCalls(Calls):
         )
         answer = await self._connection.call(self._workflows.PreviewSchedule, request)
         return list(answer.due_times)
+
+    async def backfill_schedule(
+        self,
+        name: str,
+        start: datetime,
+        end: datetime,
+        *,
+        schedule_index: int | None = None,
+        scope: str = "",
+        params: Mapping[str, Any] | None = None,
+        validate_only: bool = False,
+        again: bool = False,
+        limit: int = 0,
+        request_id: str | None = None,
+    ) -> list[workflow_pb2.BackfilledTime]:
+        """Starts a run for each due time from `start` to `end`, oldest first; returns all of these due times.
+
+        Those that have a run are left out unless `again`, so the call may be repeated; `validate_only` starts nothing.
+        Raises NotFound, and InvalidArgument, with the reason `TOO_MANY_DUE_TIMES` for more than `limit` (1,000) due
+        times.
+        """
+        request = workflow_pb2.BackfillScheduleRequest(
+            workflow=name,
+            from_time=to_timestamp(start),
+            to_time=to_timestamp(end),
+            schedule_index=schedule_index,
+            scope=scope,
+            params=to_struct(params or {}),
+            validate_only=validate_only,
+            again=again,
+            limit=limit,
+            request_id=new_request_id(request_id),
+        )
+        answer = await self._connection.call(self._workflows.BackfillSchedule, request)
+        return list(answer.times)
 
     async def explain_schedule(self, name: str, *, at: datetime | None = None) -> workflow_pb2.ExplainScheduleResponse:
         """Explains why it did or did not run, at that time or lately. Raises NotFound."""

@@ -369,6 +369,8 @@ class _TriggerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Trigger.Value
     """A schedule: see `schedule_id`."""
     TRIGGER_EVENT: _Trigger.ValueType  # 6
     """An event that the workflow listens to: see `event`."""
+    TRIGGER_BACKFILL: _Trigger.ValueType  # 7
+    """BackfillSchedule: see `schedule_id` and `scheduled_at`."""
 
 class Trigger(_Trigger, metaclass=_TriggerEnumTypeWrapper):
     """What started a run."""
@@ -386,6 +388,8 @@ TRIGGER_SCHEDULE: Trigger.ValueType  # 5
 """A schedule: see `schedule_id`."""
 TRIGGER_EVENT: Trigger.ValueType  # 6
 """An event that the workflow listens to: see `event`."""
+TRIGGER_BACKFILL: Trigger.ValueType  # 7
+"""BackfillSchedule: see `schedule_id` and `scheduled_at`."""
 Global___Trigger: _TypeAlias = Trigger  # noqa: Y015
 
 class _JobType:
@@ -709,7 +713,7 @@ class Run(_message.Message):
 
     @_builtins.property
     def scheduled_at(self) -> _timestamp_pb2.Timestamp:
-        """The due time; absent unless a schedule started the run."""
+        """The due time; absent unless a schedule started the run, or the run that it repeats."""
 
     @_builtins.property
     def missed(self) -> _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]:

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
+from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -110,6 +111,28 @@ CLOCK_CHANGE_REPEATED: ClockChange.ValueType  # 2
 """The local time occurs twice, and this is the second."""
 Global___ClockChange: _TypeAlias = ClockChange  # noqa: Y015
 
+class _BackfillOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _BackfillOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BackfillOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    BACKFILL_OUTCOME_UNSPECIFIED: _BackfillOutcome.ValueType  # 0
+    BACKFILL_OUTCOME_STARTED: _BackfillOutcome.ValueType  # 1
+    """This call started its run, or would start it without `validate_only`. A repeated call says HAS_RUN."""
+    BACKFILL_OUTCOME_HAS_RUN: _BackfillOutcome.ValueType  # 2
+    """It has a run already: `run_id`."""
+
+class BackfillOutcome(_BackfillOutcome, metaclass=_BackfillOutcomeEnumTypeWrapper):
+    """What a backfill did about a due time."""
+
+BACKFILL_OUTCOME_UNSPECIFIED: BackfillOutcome.ValueType  # 0
+BACKFILL_OUTCOME_STARTED: BackfillOutcome.ValueType  # 1
+"""This call started its run, or would start it without `validate_only`. A repeated call says HAS_RUN."""
+BACKFILL_OUTCOME_HAS_RUN: BackfillOutcome.ValueType  # 2
+"""It has a run already: `run_id`."""
+Global___BackfillOutcome: _TypeAlias = BackfillOutcome  # noqa: Y015
+
 class _FireOutcome:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -120,7 +143,7 @@ class _FireOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FireOutco
     FIRE_OUTCOME_FIRED: _FireOutcome.ValueType  # 1
     """A run was started."""
     FIRE_OUTCOME_CAUGHT_UP: _FireOutcome.ValueType  # 2
-    """The daemon was not running; a run was started later."""
+    """A run was started later: the daemon was not running then, or BackfillSchedule started it."""
     FIRE_OUTCOME_SKIPPED: _FireOutcome.ValueType  # 3
     """No run was started: see `reason`."""
     FIRE_OUTCOME_MISSED: _FireOutcome.ValueType  # 4
@@ -133,7 +156,7 @@ FIRE_OUTCOME_UNSPECIFIED: FireOutcome.ValueType  # 0
 FIRE_OUTCOME_FIRED: FireOutcome.ValueType  # 1
 """A run was started."""
 FIRE_OUTCOME_CAUGHT_UP: FireOutcome.ValueType  # 2
-"""The daemon was not running; a run was started later."""
+"""A run was started later: the daemon was not running then, or BackfillSchedule started it."""
 FIRE_OUTCOME_SKIPPED: FireOutcome.ValueType  # 3
 """No run was started: see `reason`."""
 FIRE_OUTCOME_MISSED: FireOutcome.ValueType  # 4
@@ -1248,9 +1271,133 @@ class PreviewScheduleResponse(_message.Message):
 Global___PreviewScheduleResponse: _TypeAlias = PreviewScheduleResponse  # noqa: Y015
 
 @_typing.final
+class BackfillScheduleRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    FROM_TIME_FIELD_NUMBER: _builtins.int
+    TO_TIME_FIELD_NUMBER: _builtins.int
+    SCHEDULE_INDEX_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    PARAMS_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    workflow: _builtins.str
+    """A workflow or a job."""
+    schedule_index: _builtins.int
+    """Only the schedule with this index in the definition, counted from 0. Absent: all its schedules."""
+    scope: _builtins.str
+    """As in StartRunRequest; empty means the scope of the schedule."""
+    validate_only: _builtins.bool
+    """Only says what would be started."""
+    again: _builtins.bool
+    """Also start runs for due times that have one."""
+    limit: _builtins.int
+    """Largest number of due times in the interval; at most 1,000; 0 means 1,000."""
+    request_id: _builtins.str
+    """As in CreateWorkflowRequest. With `again` a repeated call without it starts further runs."""
+    @_builtins.property
+    def from_time(self) -> _timestamp_pb2.Timestamp:
+        """The interval, both ends included, in the years 1970 to 9998. Due times after now are left out."""
+
+    @_builtins.property
+    def to_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def params(self) -> _struct_pb2.Struct:
+        """Parameters of the runs, on top of those of the schedule."""
+
+    def __init__(
+        self,
+        *,
+        workflow: _builtins.str = ...,
+        from_time: _timestamp_pb2.Timestamp | None = ...,
+        to_time: _timestamp_pb2.Timestamp | None = ...,
+        schedule_index: _builtins.int | None = ...,
+        scope: _builtins.str = ...,
+        params: _struct_pb2.Struct | None = ...,
+        validate_only: _builtins.bool = ...,
+        again: _builtins.bool = ...,
+        limit: _builtins.int = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_schedule_index", b"_schedule_index", "from_time", b"from_time", "params", b"params", "schedule_index", b"schedule_index", "to_time", b"to_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_schedule_index", b"_schedule_index", "again", b"again", "from_time", b"from_time", "limit", b"limit", "params", b"params", "request_id", b"request_id", "schedule_index", b"schedule_index", "scope", b"scope", "to_time", b"to_time", "validate_only", b"validate_only", "workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__schedule_index: _TypeAlias = _typing.Literal["schedule_index"]  # noqa: Y015
+    _WhichOneofArgType__schedule_index: _TypeAlias = _typing.Literal["_schedule_index", b"_schedule_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schedule_index) -> _WhichOneofReturnType__schedule_index | None: ...
+
+Global___BackfillScheduleRequest: _TypeAlias = BackfillScheduleRequest  # noqa: Y015
+
+@_typing.final
+class BackfillScheduleResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def times(self) -> _containers.RepeatedCompositeFieldContainer[Global___BackfilledTime]:
+        """In order of time."""
+
+    def __init__(
+        self,
+        *,
+        times: _abc.Iterable[Global___BackfilledTime] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["times", b"times"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BackfillScheduleResponse: _TypeAlias = BackfillScheduleResponse  # noqa: Y015
+
+@_typing.final
+class BackfilledTime(_message.Message):
+    """A due time of a backfill."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DUE_AT_FIELD_NUMBER: _builtins.int
+    TIMEZONE_FIELD_NUMBER: _builtins.int
+    LOCAL_FIELD_NUMBER: _builtins.int
+    SCHEDULE_INDEX_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    timezone: _builtins.str
+    """A name of the IANA database, and `due_at` in that time zone, such as `2026-11-19 09:00:00+09:00`."""
+    local: _builtins.str
+    schedule_index: _builtins.int
+    """Index of the schedule in the definition, counted from 0."""
+    outcome: Global___BackfillOutcome.ValueType
+    run_id: _builtins.str
+    """Empty with `validate_only` if none was started yet. The run may have been deleted."""
+    @_builtins.property
+    def due_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        due_at: _timestamp_pb2.Timestamp | None = ...,
+        timezone: _builtins.str = ...,
+        local: _builtins.str = ...,
+        schedule_index: _builtins.int = ...,
+        outcome: Global___BackfillOutcome.ValueType = ...,
+        run_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["due_at", b"due_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due_at", b"due_at", "local", b"local", "outcome", b"outcome", "run_id", b"run_id", "schedule_index", b"schedule_index", "timezone", b"timezone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BackfilledTime: _TypeAlias = BackfilledTime  # noqa: Y015
+
+@_typing.final
 class Fire(_message.Message):
     """One line of the fire ledger: the outcome of one due time of one schedule. The newest 1,000 lines of each schedule are
-    kept, for at most 90 days. All fields are output only.
+    kept, for 90 days. All fields are output only.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -95,6 +95,11 @@ class WorkflowServiceStub:
                 request_serializer=toban_dot_v1_dot_workflow__pb2.PreviewScheduleRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_workflow__pb2.PreviewScheduleResponse.FromString,
                 _registered_method=True)
+        self.BackfillSchedule = channel.unary_unary(
+                '/toban.v1.WorkflowService/BackfillSchedule',
+                request_serializer=toban_dot_v1_dot_workflow__pb2.BackfillScheduleRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_workflow__pb2.BackfillScheduleResponse.FromString,
+                _registered_method=True)
         self.ExplainSchedule = channel.unary_unary(
                 '/toban.v1.WorkflowService/ExplainSchedule',
                 request_serializer=toban_dot_v1_dot_workflow__pb2.ExplainScheduleRequest.SerializeToString,
@@ -253,6 +258,24 @@ class WorkflowServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BackfillSchedule(self, request, context):
+        """Starts a run for each due time of the past in an interval, oldest first, with `scheduled_at` set. A due time that has
+        a run of its own is left out unless `again` is set, so the call is safe to repeat, and goes on where an interrupted
+        one ended. The runs wait in the queue of their workflow, whatever its `overlap` is: at most `max_active_runs` of its
+        runs are active, and other runs come first. Blackouts do not apply, and the workflow may be disabled. Due times that
+        the scheduler has not decided yet are left to it. The runs are stored when the call returns.
+
+        Errors:
+        - NOT_FOUND `WORKFLOW_NOT_FOUND`
+        - INVALID_ARGUMENT `INVALID_PARAMS`: the parameters are invalid
+        - INVALID_ARGUMENT `UNKNOWN_SCOPE`: the workflow has no such scope
+        - INVALID_ARGUMENT `TOO_MANY_DUE_TIMES` with `limit`: the interval has more due times; nothing was started
+        - FAILED_PRECONDITION `TIME_ZONE_NOT_FOUND`: as in PreviewSchedule
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExplainSchedule(self, request, context):
         """Explains why a workflow or a job did or did not run near a time, from the ledger.
 
@@ -335,6 +358,11 @@ def add_WorkflowServiceServicer_to_server(servicer, server):
                     servicer.PreviewSchedule,
                     request_deserializer=toban_dot_v1_dot_workflow__pb2.PreviewScheduleRequest.FromString,
                     response_serializer=toban_dot_v1_dot_workflow__pb2.PreviewScheduleResponse.SerializeToString,
+            ),
+            'BackfillSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.BackfillSchedule,
+                    request_deserializer=toban_dot_v1_dot_workflow__pb2.BackfillScheduleRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_workflow__pb2.BackfillScheduleResponse.SerializeToString,
             ),
             'ExplainSchedule': grpc.unary_unary_rpc_method_handler(
                     servicer.ExplainSchedule,
@@ -672,6 +700,33 @@ class WorkflowService:
             '/toban.v1.WorkflowService/PreviewSchedule',
             toban_dot_v1_dot_workflow__pb2.PreviewScheduleRequest.SerializeToString,
             toban_dot_v1_dot_workflow__pb2.PreviewScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BackfillSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.WorkflowService/BackfillSchedule',
+            toban_dot_v1_dot_workflow__pb2.BackfillScheduleRequest.SerializeToString,
+            toban_dot_v1_dot_workflow__pb2.BackfillScheduleResponse.FromString,
             options,
             channel_credentials,
             insecure,

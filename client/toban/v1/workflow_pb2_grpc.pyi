@@ -126,6 +126,20 @@ class WorkflowServiceStub:
     - NOT_FOUND `WORKFLOW_NOT_FOUND`
     - FAILED_PRECONDITION `TIME_ZONE_NOT_FOUND`: the machine does not know the time zone of a schedule
     """
+    BackfillSchedule: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.BackfillScheduleRequest, _workflow_pb2.BackfillScheduleResponse]
+    """Starts a run for each due time of the past in an interval, oldest first, with `scheduled_at` set. A due time that has
+    a run of its own is left out unless `again` is set, so the call is safe to repeat, and goes on where an interrupted
+    one ended. The runs wait in the queue of their workflow, whatever its `overlap` is: at most `max_active_runs` of its
+    runs are active, and other runs come first. Blackouts do not apply, and the workflow may be disabled. Due times that
+    the scheduler has not decided yet are left to it. The runs are stored when the call returns.
+
+    Errors:
+    - NOT_FOUND `WORKFLOW_NOT_FOUND`
+    - INVALID_ARGUMENT `INVALID_PARAMS`: the parameters are invalid
+    - INVALID_ARGUMENT `UNKNOWN_SCOPE`: the workflow has no such scope
+    - INVALID_ARGUMENT `TOO_MANY_DUE_TIMES` with `limit`: the interval has more due times; nothing was started
+    - FAILED_PRECONDITION `TIME_ZONE_NOT_FOUND`: as in PreviewSchedule
+    """
     ExplainSchedule: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.ExplainScheduleRequest, _workflow_pb2.ExplainScheduleResponse]
     """Explains why a workflow or a job did or did not run near a time, from the ledger.
 
@@ -236,6 +250,20 @@ class WorkflowServiceAsyncStub(WorkflowServiceStub):
     Errors:
     - NOT_FOUND `WORKFLOW_NOT_FOUND`
     - FAILED_PRECONDITION `TIME_ZONE_NOT_FOUND`: the machine does not know the time zone of a schedule
+    """
+    BackfillSchedule: _aio.UnaryUnaryMultiCallable[_workflow_pb2.BackfillScheduleRequest, _workflow_pb2.BackfillScheduleResponse]  # type: ignore[assignment]
+    """Starts a run for each due time of the past in an interval, oldest first, with `scheduled_at` set. A due time that has
+    a run of its own is left out unless `again` is set, so the call is safe to repeat, and goes on where an interrupted
+    one ended. The runs wait in the queue of their workflow, whatever its `overlap` is: at most `max_active_runs` of its
+    runs are active, and other runs come first. Blackouts do not apply, and the workflow may be disabled. Due times that
+    the scheduler has not decided yet are left to it. The runs are stored when the call returns.
+
+    Errors:
+    - NOT_FOUND `WORKFLOW_NOT_FOUND`
+    - INVALID_ARGUMENT `INVALID_PARAMS`: the parameters are invalid
+    - INVALID_ARGUMENT `UNKNOWN_SCOPE`: the workflow has no such scope
+    - INVALID_ARGUMENT `TOO_MANY_DUE_TIMES` with `limit`: the interval has more due times; nothing was started
+    - FAILED_PRECONDITION `TIME_ZONE_NOT_FOUND`: as in PreviewSchedule
     """
     ExplainSchedule: _aio.UnaryUnaryMultiCallable[_workflow_pb2.ExplainScheduleRequest, _workflow_pb2.ExplainScheduleResponse]  # type: ignore[assignment]
     """Explains why a workflow or a job did or did not run near a time, from the ledger.
@@ -416,6 +444,26 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         - NOT_FOUND `WORKFLOW_NOT_FOUND`
         - FAILED_PRECONDITION `TIME_ZONE_NOT_FOUND`: the machine does not know the time zone of a schedule
+        """
+
+    @_abc_1.abstractmethod
+    def BackfillSchedule(
+        self,
+        request: _workflow_pb2.BackfillScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_pb2.BackfillScheduleResponse, _abc.Awaitable[_workflow_pb2.BackfillScheduleResponse]]:
+        """Starts a run for each due time of the past in an interval, oldest first, with `scheduled_at` set. A due time that has
+        a run of its own is left out unless `again` is set, so the call is safe to repeat, and goes on where an interrupted
+        one ended. The runs wait in the queue of their workflow, whatever its `overlap` is: at most `max_active_runs` of its
+        runs are active, and other runs come first. Blackouts do not apply, and the workflow may be disabled. Due times that
+        the scheduler has not decided yet are left to it. The runs are stored when the call returns.
+
+        Errors:
+        - NOT_FOUND `WORKFLOW_NOT_FOUND`
+        - INVALID_ARGUMENT `INVALID_PARAMS`: the parameters are invalid
+        - INVALID_ARGUMENT `UNKNOWN_SCOPE`: the workflow has no such scope
+        - INVALID_ARGUMENT `TOO_MANY_DUE_TIMES` with `limit`: the interval has more due times; nothing was started
+        - FAILED_PRECONDITION `TIME_ZONE_NOT_FOUND`: as in PreviewSchedule
         """
 
     @_abc_1.abstractmethod

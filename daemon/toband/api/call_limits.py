@@ -74,7 +74,7 @@ _LANES: Mapping[str, str] = {
     """,
     "heavy": """
         CreateWorkflow UpdateWorkflow DeleteWorkflow ValidateWorkflow RestoreWorkflowVersion ApplyDefinitions CreateJob
-        UpdateJob DeleteJob PlanRun DeleteRun ResolveEvent CollectGarbage Doctor Reload
+        UpdateJob DeleteJob PlanRun BackfillSchedule DeleteRun ResolveEvent CollectGarbage Doctor Reload
     """,
     "stream": "WatchRun StreamLogs DownloadArtifact WatchEvents Watch ServerReflectionInfo",
 }

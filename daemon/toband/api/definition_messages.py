@@ -19,6 +19,7 @@ from toband.domain.not_started import NotStarted
 from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.engine.definitions.catalog import Applied
 from toband.engine.definitions.resolver import UNNAMED, ResolvedDefinition
+from toband.engine.schedules.backfill import BackfilledTime
 from toband.engine.schedules.due_times import Upcoming
 from toband.ports import OwnerKind, PutResult, StoredWorkflow, WorkflowVersion
 
@@ -83,6 +84,18 @@ def due_time(value: Upcoming) -> workflow_pb2.DueTime:
         schedule_index=value.index,
         blackout=value.blackout,
         scope=value.scope,
+    )
+
+
+def backfilled(value: BackfilledTime) -> workflow_pb2.BackfilledTime:
+    started = workflow_pb2.BACKFILL_OUTCOME_STARTED
+    return workflow_pb2.BackfilledTime(
+        due_at=timestamp(value.due),
+        timezone=value.entry.zone,
+        local=value.due.astimezone(ZoneInfo(value.entry.zone)).isoformat(sep=" ", timespec="seconds"),
+        schedule_index=value.entry.index,
+        outcome=started if value.started else workflow_pb2.BACKFILL_OUTCOME_HAS_RUN,
+        run_id=value.run_id,
     )
 
 

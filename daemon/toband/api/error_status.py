@@ -87,6 +87,10 @@ RULES: Mapping[type[Exception], Rule] = {
     errors.UnknownScopeError: Rule(INVALID_ARGUMENT, "UNKNOWN_SCOPE", {"workflow": "workflow", "scope": "scope"}),
     errors.UnknownStepError: Rule(INVALID_ARGUMENT, "UNKNOWN_STEP", {"workflow": "workflow", "step": "step"}),
     errors.TooManyDefinitionsError: Rule(INVALID_ARGUMENT, "TOO_MANY_DEFINITIONS", {"limit": "limit"}),
+    errors.TooManyDueTimesError: Rule(INVALID_ARGUMENT, "TOO_MANY_DUE_TIMES", {"limit": "limit"}),
+    errors.UnknownScheduleError: Rule(
+        INVALID_ARGUMENT, "UNKNOWN_SCHEDULE", {"workflow": "workflow", "schedule_index": "index"}
+    ),
     errors.NothingToRunError: Rule(INVALID_ARGUMENT, "NOTHING_TO_RUN", {"workflow": "workflow"}),
     RequestReusedError: Rule(
         INVALID_ARGUMENT,

@@ -1,21 +1,23 @@
-"""Schedule RPCs of the WorkflowService: PreviewSchedule, ExplainSchedule and ListFires."""
+"""Schedule RPCs of the WorkflowService: PreviewSchedule, BackfillSchedule, ExplainSchedule and ListFires."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Literal
 
 from google.protobuf import timestamp_pb2
 
 from toban.definition.timing.cron import LAST_YEAR
 from toban.v1 import job_pb2
 from toban.v1 import workflow_pb2 as pb
-from toband.api import definition_messages, pages, run_messages
+from toband.api import definition_messages, pages, run_messages, run_requests
 from toband.api.request_errors import InvalidFieldError
 from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
+from toband.engine.schedules.backfill import MOST, Backfill, BackfillRequest
 from toband.engine.schedules.schedule_queries import ScheduleQueries
-from toband.ports import Store, StoredWorkflow
+from toband.ports import Request, Store, StoredWorkflow
 
 PREVIEW = 10
 PREVIEW_MOST = 100
@@ -25,8 +27,9 @@ _FIRST_YEAR = 1970
 
 
 class ScheduleRpcs:
-    def __init__(self, outlook: ScheduleQueries, store: Store) -> None:
+    def __init__(self, outlook: ScheduleQueries, backfill: Backfill, store: Store) -> None:
         self._outlook = outlook
+        self._backfill = backfill
         self._store = store
 
     async def workflow(self, stored: StoredWorkflow) -> pb.Workflow:
@@ -53,6 +56,28 @@ class ScheduleRpcs:
         start = _moment(request.from_time, "from_time") if request.HasField("from_time") else None
         found = await self._outlook.preview(request.workflow, count, start)
         return pb.PreviewScheduleResponse(due_times=[definition_messages.due_time(each) for each in found])
+
+    async def backfill(
+        self, request: pb.BackfillScheduleRequest, by: str, key: Request | None
+    ) -> pb.BackfillScheduleResponse:
+        """Raises InvalidFieldError, and as `Backfill.start`."""
+        wanted = BackfillRequest(
+            workflow=request.workflow,
+            first=_required(request, "from_time"),
+            last=_required(request, "to_time"),
+            index=request.schedule_index if request.HasField("schedule_index") else None,
+            scope=request.scope,
+            params=run_requests.params(request.params),
+            again=request.again,
+            limit=_backfill_limit(request.limit),
+        )
+        if wanted.last < wanted.first:
+            raise InvalidFieldError("to_time", "must not be before `from_time`")
+        if request.validate_only:
+            found = await self._backfill.preview(wanted, caller=by)
+        else:
+            found = await self._backfill.start(wanted, caller=by, request=key)
+        return pb.BackfillScheduleResponse(times=[definition_messages.backfilled(each) for each in found])
 
     async def explain(self, request: pb.ExplainScheduleRequest) -> pb.ExplainScheduleResponse:
         """Raises InvalidFieldError and WorkflowNotFoundError."""
@@ -96,6 +121,18 @@ def _moment(value: timestamp_pb2.Timestamp, field: str) -> datetime:
     if not _FIRST_YEAR <= found.year <= LAST_YEAR:
         raise InvalidFieldError(field, f"must be a time from {_FIRST_YEAR} to {LAST_YEAR}")
     return found
+
+
+def _required(request: pb.BackfillScheduleRequest, field: Literal["from_time", "to_time"]) -> datetime:
+    if not request.HasField(field):
+        raise InvalidFieldError(field, "is required")
+    return _moment(getattr(request, field), field)
+
+
+def _backfill_limit(given: int) -> int:
+    if not 0 <= given <= MOST:
+        raise InvalidFieldError("limit", f"must be 0 to {MOST:,}, found {given:,}")
+    return given or MOST
 
 
 def _token(last: Fire) -> str:

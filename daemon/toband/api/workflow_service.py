@@ -8,7 +8,7 @@ from operator import attrgetter
 from toban.v1 import workflow_pb2 as pb
 from toban.v1 import workflow_pb2_grpc
 from toband.api import definition_messages, pages
-from toband.api.common_requests import base_dir, check_mask, definition_texts, origin_of, request_of
+from toband.api.common_requests import base_dir, caller, check_mask, definition_texts, origin_of, request_of
 from toband.api.definition_messages import problem
 from toband.api.handler import Context, unary
 from toband.api.schedule_rpcs import ScheduleRpcs
@@ -155,6 +155,13 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
     @unary
     async def PreviewSchedule(self, request: pb.PreviewScheduleRequest, context: Context) -> pb.PreviewScheduleResponse:
         return await self._schedules.preview(request)
+
+    @unary
+    async def BackfillSchedule(
+        self, request: pb.BackfillScheduleRequest, context: Context
+    ) -> pb.BackfillScheduleResponse:
+        key = request_of("BackfillSchedule", request, request.request_id, context)
+        return await self._schedules.backfill(request, caller(context), key)
 
     @unary
     async def ExplainSchedule(self, request: pb.ExplainScheduleRequest, context: Context) -> pb.ExplainScheduleResponse:

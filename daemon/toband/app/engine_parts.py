@@ -40,6 +40,7 @@ from toband.engine.runs.resource_sampling import ResourceSampler
 from toband.engine.runs.run_artifacts import RunArtifacts
 from toband.engine.runs.run_control import RunControl
 from toband.engine.schedules.active_blackouts import ActiveBlackouts
+from toband.engine.schedules.backfill import Backfill
 from toband.engine.schedules.schedule_queries import ScheduleQueries
 from toband.engine.schedules.scheduler import RunScheduler
 from toband.engine.schedules.subject_schedules import SubjectSchedules
@@ -137,6 +138,7 @@ class EngineParts:
             changed=self.scheduling.changed,
         )
         self.outlook = ScheduleQueries(store=store, clock=clock, blackouts=blackouts, draining=draining)
+        self.backfill = Backfill(store=store, intake=self.runs.intake, clock=clock, admission=admission)
         self.events = EventRouter(
             store=store,
             active=self.runs.active,

@@ -39,7 +39,7 @@ async def start_services(
         sampler=engine.sampler,
         artifacts=ArtifactRpcs(engine.run_artifacts),
     )
-    schedules = ScheduleRpcs(engine.outlook, store)
+    schedules = ScheduleRpcs(engine.outlook, engine.backfill, store)
     await adapters.server.start(
         workflows=WorkflowService(engine.workflows, store, schedules),
         jobs=JobService(engine.workflows, engine.runs.intake, store, runs, schedules),

@@ -11,7 +11,7 @@ from typing import Any
 
 from toban.definition import Overlap, Workflow
 from toband.domain.not_started import NotStarted, NotStartedReason
-from toband.domain.run_model import Run
+from toband.domain.run_model import Run, Trigger
 
 QUEUE_LIMIT = 100
 """Runs that may wait in the queue of one workflow. Runs that events or parent steps start are never refused."""
@@ -45,6 +45,9 @@ def rule_for(workflow: Workflow, run: Run) -> OverlapRule:
     if run.parent_run:
         # Its parent is active and waits for it: a child is never skipped, and its queue is not limited.
         return OverlapRule(Overlap.QUEUE, workflow.max_active_runs, None)
+    if run.trigger is Trigger.BACKFILL:
+        # There may be many: they take the slots that others leave, whatever the policy for others is.
+        return OverlapRule(Overlap.QUEUE, workflow.max_active_runs, None)
     mode = workflow.event_overlap if run.by_event else workflow.overlap
     limit = None if mode is Overlap.ALLOW else workflow.max_active_runs
     return OverlapRule(mode, limit, QUEUE_LIMIT if mode is Overlap.QUEUE else None)
@@ -63,7 +66,7 @@ def is_full(limit: int | None, active: int) -> bool:
 def may_queue(workflow: Workflow | None, run: Run) -> bool:
     """Whether a run that has not started may be waiting in the queue."""
     queues = workflow is not None and workflow.overlap in (Overlap.QUEUE, Overlap.REPLACE)
-    return queues or bool(run.parent_run) or run.event is not None
+    return queues or bool(run.parent_run) or run.event is not None or run.trigger is Trigger.BACKFILL
 
 
 def replacements(
@@ -72,10 +75,12 @@ def replacements(
     """The runs that are cancelled when `run` joins the others, each with the run that replaces it.
 
     None unless runs replace each other; then the newest stays. `begun` are in start order. Run numbers decide, not ids:
-    the clock may have been set back before a restart.
+    the clock may have been set back before a restart. A backfill has one run for each due time: none replaces another.
     """
     if rule.mode is not Overlap.REPLACE or rule.limit is None:
         return
+    waiting = [other for other in waiting if other.trigger is not Trigger.BACKFILL]
+    begun = [other for other in begun if other.trigger is not Trigger.BACKFILL]
     newer = next((other for other in (*waiting, *begun) if other.number > run.number), None)
     if newer is not None:
         yield run.id, newer.id

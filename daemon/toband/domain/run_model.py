@@ -120,6 +120,8 @@ class Trigger(StrEnum):
     PARENT = "PARENT"
     SCHEDULE = "SCHEDULE"
     EVENT = "EVENT"
+    BACKFILL = "BACKFILL"
+    """A client asked for the runs of due times of the past."""
 
 
 class EndingCause(StrEnum):

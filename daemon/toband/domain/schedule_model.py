@@ -20,7 +20,7 @@ class FireOutcome(StrEnum):
 
     FIRED = "FIRED"
     CAUGHT_UP = "CAUGHT_UP"
-    """It was missed, and a run was started for it later."""
+    """A run was started for it later: it was missed, or a backfill asked for it."""
     SKIPPED = "SKIPPED"
     """No run was started: `reason` says why."""
     MISSED = "MISSED"

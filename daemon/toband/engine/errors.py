@@ -5,6 +5,8 @@ EngineError
 ├── JobNotFoundError
 ├── VersionNotFoundError
 ├── InvalidDefinitionError      has every problem
+├── TooManyDueTimesError
+├── UnknownScheduleError        of a definition
 ├── WorkflowRecursionError      has the names on the path
 ├── OwnedByFileError            has the path of the file
 ├── UnknownScopeError
@@ -79,6 +81,19 @@ class TooManyDefinitionsError(EngineError):
     def __init__(self, limit: int) -> None:
         super().__init__(f"cannot apply more than {limit:,} definitions in one call: split them into several calls")
         self.limit = limit
+
+
+class TooManyDueTimesError(EngineError):
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the interval has more than {limit:,} due times: choose a shorter one, or a single schedule")
+        self.limit = limit
+
+
+class UnknownScheduleError(EngineError):
+    def __init__(self, workflow: str, index: int, count: int) -> None:
+        known = "none" if not count else "0" if count == 1 else f"0 to {count - 1}"
+        super().__init__(f"{workflow!r} has no schedule {index} (known: {known})")
+        self.workflow, self.index = workflow, index
 
 
 class WorkflowRecursionError(EngineError):

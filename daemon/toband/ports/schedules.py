@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from toband.domain.run_model import Run
 from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.ports.records import Fired, Firing, Request
 
@@ -101,6 +102,24 @@ class FireLedger(Protocol):
         """
         ...
 
+    async def backfill(
+        self, line: Fire, run: Run, *, again: bool, request: Request | None = None
+    ) -> tuple[str, Run | None]:
+        """Stores the run of a due time of the past; returns the id of the run that the due time has, and the new run.
+
+        One transaction. If the due time has a run of its own, which it does not only share with a later one, nothing is
+        stored, unless `again`. The line of a due time without a run of its own is replaced by `line`. A repeated
+        request returns the run that it made, as not new. Raises RequestReusedError; RunGoneError as `create_run` does.
+        """
+        ...
+
+    async def own_runs(self, schedule_id: str, first: datetime, last: datetime) -> Mapping[datetime, str]:
+        """The due times from `first` to `last`, both included, that have a run of their own, each with its id.
+
+        A due time counts while its run or its line is kept.
+        """
+        ...
+
     async def fires(
         self,
         *,
@@ -119,7 +138,9 @@ class FireLedger(Protocol):
         ...
 
     async def forget_fires(self, before: datetime, keep: int) -> int:
-        """Removes lines due before then, and all but the newest `keep` of each schedule; returns their number.
+        """Removes lines due and written before then, and all but the newest `keep` of each schedule.
+
+        Returns their number.
 
         Runs several transactions, so that other writers do not wait long.
         """

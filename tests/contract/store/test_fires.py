@@ -17,6 +17,7 @@ from contract.builders import (
     launched,
     new_id,
     new_run,
+    request,
     save,
     stored_run,
     text,
@@ -34,9 +35,9 @@ from contract.scheduled import (
 )
 from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.not_started import NotStarted, NotStartedReason
-from toband.domain.run_model import Trigger
+from toband.domain.run_model import Run, Trigger
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
-from toband.ports import Fired, Firing, RunGoneError, Store, StoreError
+from toband.ports import ActiveRunError, Fired, Firing, RunGoneError, Store, StoreError
 from toband.store import SqlStore
 from toband.store.rows import fire_ledger
 
@@ -379,3 +380,61 @@ async def test_forgetting_much_takes_several_transactions(store: Store) -> None:
     lines = await told(store, due, count)
     assert await store.forget_fires(NOW, 2) == count - 2
     assert await store.fires() == lines[: count - 3 : -1]
+
+
+# -- backfill
+
+
+def backfilled(of: ScheduleEntry, seconds: float) -> tuple[Fire, Run]:
+    run = new_run(of.workflow, trigger=Trigger.BACKFILL, schedule=of.id, scheduled_at=later(seconds))
+    return line(of, later(seconds), CAUGHT_UP, run_id=run.id), run
+
+
+async def test_a_due_time_without_a_run_of_its_own_gets_one_once(store: Store) -> None:
+    of = entry(next_due=later(300))
+    await with_schedules(store, of)
+    shared, own = started(of, later(120), missed=(later(60),))
+    lines = (line(of, later(60), CAUGHT_UP, run_id=own.id), line(of, later(180), MISSED))
+    await store.fire(firing(of, (shared, own), lines=lines, at_most=None))
+    assert await store.own_runs(of.id, NOW, later(300)) == {later(120): own.id}
+    made = {}
+    for seconds in (-60, 60, 120, 180):
+        fire, run = backfilled(of, seconds)
+        run_id, new = await store.backfill(fire, run, again=False)
+        assert (new is None) == (seconds == 120)
+        assert run_id == (own.id if seconds == 120 else run.id)
+        made[later(seconds)] = run_id
+    assert await store.own_runs(of.id, later(-60), later(180)) == made
+    assert await store.own_runs(of.id, later(60), later(120)) == {
+        at: run_id for at, run_id in made.items() if later(60) <= at <= later(120)
+    }
+    fires = await store.fires(schedule_id=of.id)
+    assert [(fire.due_at, fire.run_id) for fire in fires] == sorted(made.items(), reverse=True)
+    # Again: nothing is stored.
+    fire, run = backfilled(of, 60)
+    assert await store.backfill(fire, run, again=False) == (made[later(60)], None)
+    assert await store.get_run(run.id) is None
+
+
+async def test_a_backfill_that_is_asked_for_again_has_further_runs_and_each_request_one(store: Store) -> None:
+    of = entry(next_due=later(300))
+    await with_schedules(store, of)
+    fire, run = backfilled(of, 60)
+    assert (await store.backfill(fire, run, again=True, request=request("r 0")))[1] is not None
+    other_fire, other = backfilled(of, 60)
+    assert await store.backfill(other_fire, other, again=True, request=request("r 0")) == (run.id, None)
+    run_id, new = await store.backfill(other_fire, other, again=True, request=request("r 1"))
+    assert (run_id, new) == (other.id, replace(other, number=2))
+    # The first run stays the one of the due time.
+    assert await store.own_runs(of.id, NOW, later(300)) == {later(60): run.id}
+
+
+async def test_waiting_runs_of_a_backfill_are_not_in_the_way(store: Store) -> None:
+    of = entry(next_due=later(300))
+    await with_schedules(store, of)
+    fire, run = backfilled(of, 60)
+    await store.backfill(fire, run, again=False)
+    _, is_new = await store.create_run(new_run(of.workflow), max_active=1)
+    assert is_new
+    with pytest.raises(ActiveRunError):
+        await store.create_run(new_run(of.workflow), max_active=1)

@@ -78,6 +78,7 @@ class FakeDaemon:
         self.plan = run_pb2.PlanRunResponse()
         # What is told of the schedules of every workflow.
         self.due_times: list[workflow_pb2.DueTime] = []
+        self.backfilled: list[workflow_pb2.BackfilledTime] = []
         self.explanation = workflow_pb2.ExplainScheduleResponse()
         self.fires: list[workflow_pb2.Fire] = []
         self.events: list[event_pb2.Event] = []

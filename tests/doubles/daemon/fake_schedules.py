@@ -27,6 +27,15 @@ class Schedules(workflow_pb2_grpc.WorkflowServiceServicer):
 
         return await self._daemon.answer("PreviewSchedule", context, request, work)
 
+    async def BackfillSchedule(
+        self, request: workflow_pb2.BackfillScheduleRequest, context: Context
+    ) -> workflow_pb2.BackfillScheduleResponse:
+        async def work() -> workflow_pb2.BackfillScheduleResponse:
+            await self._known(request.workflow, context)
+            return workflow_pb2.BackfillScheduleResponse(times=self._daemon.backfilled)
+
+        return await self._daemon.answer("BackfillSchedule", context, request, work)
+
     async def ExplainSchedule(
         self, request: workflow_pb2.ExplainScheduleRequest, context: Context
     ) -> workflow_pb2.ExplainScheduleResponse:

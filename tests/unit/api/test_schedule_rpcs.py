@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -19,9 +19,10 @@ from toband.api.schedule_rpcs import ScheduleRpcs
 from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
+from toband.engine.schedules.backfill import MOST, Backfill, BackfilledTime, BackfillRequest
 from toband.engine.schedules.due_times import Upcoming
 from toband.engine.schedules.schedule_queries import Explanation, ScheduleQueries
-from toband.ports import Firing, StoredWorkflow, WorkflowVersion
+from toband.ports import Firing, Request, StoredWorkflow, WorkflowVersion
 from toband.store import SqlStore
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -37,6 +38,19 @@ WORKFLOW = StoredWorkflow(
     updated_at=NOW,
     etag="e",
 )
+
+
+class FakeBackfill:
+    def __init__(self) -> None:
+        self.asked: list[tuple[BackfillRequest, bool]] = []
+
+    async def preview(self, wanted: BackfillRequest, *, caller: str) -> list[BackfilledTime]:
+        self.asked.append((wanted, True))
+        return []
+
+    async def start(self, wanted: BackfillRequest, *, caller: str, request: Request | None) -> list[BackfilledTime]:
+        self.asked.append((wanted, False))
+        return []
 
 
 class FakeOutlook:
@@ -60,8 +74,13 @@ def scheduling() -> FakeOutlook:
 
 
 @pytest.fixture
-def answers(store: SqlStore, scheduling: FakeOutlook) -> ScheduleRpcs:
-    return ScheduleRpcs(cast(ScheduleQueries, scheduling), store)
+def backfill() -> FakeBackfill:
+    return FakeBackfill()
+
+
+@pytest.fixture
+def answers(store: SqlStore, scheduling: FakeOutlook, backfill: FakeBackfill) -> ScheduleRpcs:
+    return ScheduleRpcs(cast(ScheduleQueries, scheduling), cast(Backfill, backfill), store)
 
 
 def line(minutes: int, index: int = 0, **more: Any) -> Fire:
@@ -287,3 +306,45 @@ async def test_times_at_which_nothing_can_be_due_are_refused(answers: ScheduleRp
     with pytest.raises(InvalidFieldError) as refused:
         await answers.explain(pb.ExplainScheduleRequest(workflow="nightly", at=time(text)))
     assert refused.value.args == ("at", "must be a time from 1970 to 9998")
+
+
+# -- backfill
+
+
+def backfill_request(**fields: Any) -> pb.BackfillScheduleRequest:
+    request = pb.BackfillScheduleRequest(workflow="nightly", **fields)
+    request.from_time.CopyFrom(time("2026-01-01T00:00:00Z"))
+    request.to_time.CopyFrom(time("2026-01-31T00:00:00Z"))
+    return request
+
+
+async def test_a_backfill_is_previewed_or_started(answers: ScheduleRpcs, backfill: FakeBackfill) -> None:
+    await answers.backfill(backfill_request(validate_only=True), "me", None)
+    fields = {"schedule_index": 0, "scope": "quick", "params": {"n": 3.0}, "again": True, "limit": 5}
+    await answers.backfill(backfill_request(**fields), "me", None)
+    (first, previewed), (second, started) = backfill.asked
+    assert (previewed, started) == (True, False)
+    assert (first.index, first.limit, first.params, first.again) == (None, MOST, {}, False)
+    assert (second.index, second.scope, second.params, second.again, second.limit) == (0, "quick", {"n": 3}, True, 5)
+    assert (second.first, second.last) == (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 31, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("broken", "field"),
+    [
+        (lambda request: request.ClearField("from_time"), "from_time"),
+        (lambda request: request.ClearField("to_time"), "to_time"),
+        (lambda request: request.to_time.CopyFrom(time("2025-12-31T00:00:00Z")), "to_time"),
+        (lambda request: setattr(request, "limit", -1), "limit"),
+        (lambda request: setattr(request, "limit", MOST + 1), "limit"),
+    ],
+)
+async def test_a_backfill_without_an_interval_is_refused(
+    broken: Callable[[pb.BackfillScheduleRequest], object], field: str, answers: ScheduleRpcs, backfill: FakeBackfill
+) -> None:
+    request = backfill_request()
+    broken(request)
+    with pytest.raises(InvalidFieldError) as found:
+        await answers.backfill(request, "me", None)
+    assert found.value.args[0] == field
+    assert backfill.asked == []

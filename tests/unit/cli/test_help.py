@@ -25,6 +25,7 @@ GROUPS = [
 ]
 COMMANDS = [
     "apply",
+    "backfill",
     "validate",
     "import crontab",
     "import systemd",

@@ -22,6 +22,7 @@ from toband.domain.run_model import Run, Trigger
 RUN = Run(id="1", workflow="w", version=1, number=1, created_at=datetime(2026, 1, 1, tzinfo=UTC))
 EVENT_RUN = replace(RUN, trigger=Trigger.EVENT, event={"id": "e"})
 CHILD = replace(RUN, trigger=Trigger.PARENT, parent_run="p")
+BACKFILLED = replace(RUN, trigger=Trigger.BACKFILL)
 STEP = Step(id="s", name="s", job_type=JobType.SHELL, target="x", kwargs={}, env={})
 
 
@@ -62,6 +63,18 @@ def test_a_child_waits_for_its_turn_and_is_never_refused(overlap: Overlap) -> No
     rule = rule_for(workflow(overlap), CHILD)
     assert (rule.limit, rule.skip_limit) == (2, None)
     assert not rule.overflows(active=2, waiting=10 * QUEUE_LIMIT, ahead=0)
+
+
+@pytest.mark.parametrize("overlap", list(Overlap))
+def test_a_backfill_waits_for_free_slots_and_is_never_refused_or_replaced(overlap: Overlap) -> None:
+    rule = rule_for(workflow(overlap), BACKFILLED)
+    assert (rule.mode, rule.limit, rule.skip_limit) == (Overlap.QUEUE, 2, None)
+    assert not rule.overflows(active=2, waiting=10 * QUEUE_LIMIT, ahead=0)
+    assert may_queue(workflow(overlap), BACKFILLED)
+    newer = replace(RUN, id="9", number=9)
+    replacing = rule_for(workflow(Overlap.REPLACE), newer)
+    begun = [replace(BACKFILLED, id=str(number), number=number) for number in (1, 2)]
+    assert list(replacements(replacing, newer, [replace(BACKFILLED, id="3", number=3)], begun)) == []
 
 
 def test_the_queue_has_an_end() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from toband.backoff import Backoff
 from toband.domain.emitted_events import Emitted
@@ -26,6 +26,8 @@ from toband.engine.runs.run_factory import NewRun, RunFactory
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.runs.step_selection import NO_SELECTION, WHAT_FAILED, RetrySelection, Selection
 from toband.ports import Request, RunStore, StoredWorkflow, StoreError
+
+T = TypeVar("T")
 
 
 class RunIntake:
@@ -47,7 +49,7 @@ class RunIntake:
         self._origins = origins
         self._admission = admission
         self._start = start
-        self._creating: set[asyncio.Task[Run]] = set()
+        self._creating: set[asyncio.Task[Any]] = set()
 
     async def start(
         self,
@@ -135,6 +137,38 @@ class RunIntake:
         run = replace(new.run, schedule=schedule, scheduled_at=at, missed=tuple(missed))
         return replace(new, run=run)
 
+    async def backfilled(
+        self, stored: StoredWorkflow, params: Mapping[str, Any], *, caller: str, schedule: str, at: datetime, scope: str
+    ) -> NewRun:
+        """The run of a due time of the past, not stored yet. Raises as `start`."""
+        self._check_open()
+        new = await self._factory.new(
+            stored.name,
+            params,
+            stored=stored,
+            trigger=Trigger.BACKFILL,
+            caller=caller,
+            selection=Selection(scope=scope),
+        )
+        return replace(new, run=replace(new.run, schedule=schedule, scheduled_at=at))
+
+    async def store_backfilled(
+        self, new: NewRun, store: Callable[[], Awaitable[tuple[str, Run | None]]]
+    ) -> tuple[str, Run | None]:
+        """Lets the run begin that `store` stores; returns its answer. Raises StoreError."""
+
+        async def work() -> tuple[str, Run | None]:
+            try:
+                answer = await store()
+            except StoreError:
+                self.begin_if_stored(new)
+                raise
+            if answer[1] is not None:
+                self.begin(new, answer[1])
+            return answer
+
+        return await self._shielded(work())
+
     async def triggered(
         self,
         workflow: str,
@@ -194,8 +228,11 @@ class RunIntake:
 
     async def _store_and_begin(self, new: NewRun, request: Request | None, *, requeue: str = "", by: str = "") -> Run:
         self._check_queue(new)
-        # A client that gives up must not leave a run that is stored and never begins.
-        task = asyncio.get_running_loop().create_task(self._create(new, request, requeue, by))
+        return await self._shielded(self._create(new, request, requeue, by))
+
+    async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:
+        """A client that gives up must not leave a run that is stored and never begins."""
+        task = asyncio.get_running_loop().create_task(work)
         self._creating.add(task)
         task.add_done_callback(self._creating.discard)
         return await asyncio.shield(task)

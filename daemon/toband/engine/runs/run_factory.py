@@ -165,7 +165,7 @@ class RunFactory:
             kept=selected.kept,
             retry_of=run_id,
         )
-        run = replace(run, event=before.event, depth=before.depth)
+        run = replace(run, event=before.event, depth=before.depth, scheduled_at=before.scheduled_at)
         return NewRun(plan=plan, base_dir=base_dir, run=self._timed(run))
 
     async def newer_version(self, run: Run) -> int:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 
 from toband.domain.overlap import OverlapRule, is_full, replacements, rule_for
 from toband.domain.run_events import CancelRequested, RunStarted
-from toband.domain.run_model import Run, RunState
+from toband.domain.run_model import Run, RunState, Trigger
 from toband.engine.execution.run_actor import RunActor
 
-_Entry = tuple[int, int, str, int | None]
-"""Priority (highest first), number (oldest first), id, and how many runs may be active when it begins.
+_Entry = tuple[bool, int, int, str, int | None]
+"""Whether it belongs to a backfill (these come last), priority (highest first), number (oldest first), id, and how many
+runs may be active when it begins.
 
 Ids do not show which run is older: after a restart with a clock that was set back, new ids sort before old ones.
 """
@@ -75,7 +76,7 @@ class RunQueue:
         if rule.limit is None and not run.by_event:
             self._start(line, actor)
             return
-        entry = (-run.priority, run.number, run.id, rule.limit)
+        entry = (run.trigger is Trigger.BACKFILL, -run.priority, run.number, run.id, rule.limit)
         heapq.heappush(line.sharing if run.by_event else line.queue, entry)
         line.waiting[run.id] = actor
         if run.by_event:
@@ -104,15 +105,18 @@ class RunQueue:
         return first is not None and first is line.sharing and _may_begin(line, first[0])
 
     def waiting(self, workflow: str) -> int:
+        """Without runs of a backfill, which let the others go first."""
         line = self._lines.get(workflow)
-        return len(line.waiting) if line is not None else 0
+        if line is None:
+            return 0
+        return sum(actor.run.trigger is not Trigger.BACKFILL for actor in line.waiting.values())
 
     def begun(self, workflow: str) -> int:
         line = self._lines.get(workflow)
         return len(line.begun) if line is not None else 0
 
     def count(self, workflow: str) -> int:
-        """Runs of the workflow that have begun or wait."""
+        """Runs of the workflow that have begun or wait, as `waiting` counts them."""
         return self.begun(workflow) + self.waiting(workflow)
 
     def event_runs(self) -> tuple[int, int]:
@@ -173,11 +177,11 @@ class RunQueue:
             if not ready:
                 return
             # Numbers are counted per workflow: between workflows the ids show which run is older.
-            best = min(ready, key=lambda line: (line.sharing[0][0], line.sharing[0][2]))
+            best = min(ready, key=lambda line: (line.sharing[0][1], line.sharing[0][3]))
             self._start_first(best, best.sharing)
 
     def _start_first(self, line: _Line, heap: list[_Entry]) -> None:
-        run_id = heapq.heappop(heap)[2]
+        run_id = heapq.heappop(heap)[3]
         if heap is line.sharing:
             del self._waiting_for_slot[run_id]
             self._sharing.add(run_id)
@@ -190,7 +194,7 @@ class RunQueue:
     def _first(self, line: _Line) -> list[_Entry] | None:
         """The heap that has the next run of the line."""
         for heap in (line.queue, line.sharing):
-            while heap and heap[0][2] not in line.waiting:
+            while heap and heap[0][3] not in line.waiting:
                 heapq.heappop(heap)
         if line.queue and line.sharing:
             return min(line.queue, line.sharing, key=lambda heap: heap[0])
@@ -198,4 +202,4 @@ class RunQueue:
 
 
 def _may_begin(line: _Line, entry: _Entry) -> bool:
-    return not is_full(entry[3], len(line.begun))
+    return not is_full(entry[4], len(line.begun))

@@ -50,6 +50,8 @@ class FireFacts:
     """The types of events that start it."""
     emitted: Mapping[str, Emitted] = field(default_factory=dict)
     """The events emitted for due times, by id."""
+    backfilled: frozenset[str] = frozenset()
+    """The runs of `fires` that a backfill started."""
     zones: Mapping[str, str] = field(default_factory=dict)
     """Zones of schedules that have ended and are not among `entries`."""
 
@@ -74,7 +76,8 @@ def _sentences(known: FireFacts) -> Iterator[str]:
     zones = {**known.zones, **{entry.id: entry.zone for entry in known.entries}}
     for fire in known.fires:
         started = _started(known, fire)
-        yield _fire(fire, zones.get(fire.schedule_id) or _any_zone(known), started)
+        zone = zones.get(fire.schedule_id) or _any_zone(known)
+        yield _backfilled(fire, zone) if fire.run_id in known.backfilled else _fire(fire, zone, started)
     if known.asked is not None and not known.fires:
         yield from _undecided(known, known.asked)
     elif not known.fires:
@@ -180,6 +183,11 @@ def _fire(fire: Fire, zone: str, started: str) -> str:
             return f"It was due at {due} and was missed: {_why(fire.reason)}.{more}"
         case _:
             assert_never(fire.outcome)
+
+
+def _backfilled(fire: Fire, zone: str) -> str:
+    due, then = _time(fire.due_at, zone), _time(fire.at, zone)
+    return f"It was due at {due}; a backfill started run {fire.run_id} for it at {then}."
 
 
 def _why(reason: NotStarted | None) -> str:

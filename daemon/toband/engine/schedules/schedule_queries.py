@@ -10,7 +10,8 @@ from heapq import merge
 from itertools import islice, takewhile
 
 from toband.domain.emitted_events import Emitted
-from toband.domain.schedule_model import Fire, ScheduleEntry
+from toband.domain.run_model import Trigger
+from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.drain import DrainMode
 from toband.engine.errors import WorkflowNotFoundError, ZoneGoneError
 from toband.engine.schedules.active_blackouts import ActiveBlackouts
@@ -77,6 +78,7 @@ class ScheduleQueries:
             before=_near(before[0], entries) if before else None,
             events=_listened(stored),
             emitted=await self._emitted(fires),
+            backfilled=await self._backfilled(fires),
             zones=await self._zones(fires, entries),
         )
         known = await asyncio.to_thread(self._looked_ahead, stored, told_of)
@@ -101,6 +103,12 @@ class ScheduleQueries:
         ids = {found for fire in fires if (found := fire.event_id)}
         events = [await self._store.get_event(each) for each in sorted(ids)]
         return {event.id: event for event in events if event is not None}
+
+    async def _backfilled(self, fires: Sequence[Fire]) -> frozenset[str]:
+        """The runs that a backfill started, if they are still stored."""
+        late = sorted({fire.run_id for fire in fires if fire.outcome is FireOutcome.CAUGHT_UP})
+        found = [await self._store.get_run_page(each, limit=0) for each in late]
+        return frozenset(run.id for run in found if run is not None and run.trigger is Trigger.BACKFILL)
 
     async def _zones(self, fires: Sequence[Fire], entries: Sequence[ScheduleEntry]) -> Mapping[str, str]:
         """The zones of schedules that have ended, by id, if they are still stored."""

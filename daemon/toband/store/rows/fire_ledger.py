@@ -7,19 +7,21 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, and_, bindparam, delete, func, or_, select
+from sqlalchemy import Connection, RowMapping, and_, bindparam, delete, exists, func, not_, or_, select
 
 from toband.domain import overlap
 from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import Run
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
-from toband.ports import ActiveRunError, Fired, Firing
+from toband.ports import ActiveRunError, Fired, Firing, Request
 from toband.store.rows import event_rows, runs
+from toband.store.rows.idempotent_calls import recall, remember
 from toband.store.sql.columns import to_json, to_micros
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.row_codec import not_started_columns, not_started_from
 from toband.store.sql.statements import Statements
 from toband.store.sql.tables import fires as table
+from toband.store.sql.tables import runs as all_runs
 from toband.store.sql.writer import WriteSession
 
 FORGET_AT_ONCE = 1_000
@@ -31,7 +33,8 @@ _LINE = and_(table.c.schedule_id == bindparam("of_schedule"), table.c.due_at == 
 _REMOVE = delete(table).where(_LINE)
 _OLD = (
     select(table.c.schedule_id, table.c.due_at)
-    .where(table.c.due_at < bindparam("before"))
+    # A line may be much younger than its due time: that of a backfill.
+    .where(table.c.due_at < bindparam("before"), table.c.at < bindparam("before"))
     .order_by(table.c.due_at, table.c.schedule_id)
     .limit(FORGET_AT_ONCE)
 )
@@ -48,6 +51,40 @@ _SURPLUS = (
     .offset(bindparam("keep"))
     .limit(FORGET_AT_ONCE)
 )
+_later = table.alias("later")
+# A run that also represents missed times belongs to the last of its due times.
+_OWN = and_(
+    table.c.run_id != "",
+    not_(
+        exists().where(
+            _later.c.schedule_id == table.c.schedule_id,
+            _later.c.run_id == table.c.run_id,
+            _later.c.due_at > table.c.due_at,
+        )
+    ),
+)
+_OWN_RUN = select(table.c.run_id).where(_LINE, _OWN)
+_OWN_RUNS = (
+    select(table.c.due_at, table.c.run_id)
+    .where(
+        table.c.schedule_id == bindparam("of_schedule"),
+        table.c.due_at >= bindparam("first"),
+        table.c.due_at <= bindparam("last"),
+        _OWN,
+    )
+    .order_by(table.c.due_at)
+)
+# Their lines may have been forgotten.
+_KEPT_RUNS = (
+    select(all_runs.c.scheduled_at.label("due_at"), func.min(all_runs.c.id).label("run_id"))
+    .where(
+        all_runs.c.workflow == bindparam("of_workflow"),
+        all_runs.c.schedule == bindparam("of_schedule"),
+        all_runs.c.scheduled_at >= bindparam("first"),
+        all_runs.c.scheduled_at <= bindparam("last"),
+    )
+    .group_by(all_runs.c.scheduled_at)
+)
 
 
 class SqlFires(OpenDatabase):
@@ -55,6 +92,42 @@ class SqlFires(OpenDatabase):
 
     async def fire(self, firing: Firing) -> Fired | None:
         return await self._write.do(_firing(self._sql, firing))
+
+    async def backfill(
+        self, line: Fire, run: Run, *, again: bool, request: Request | None = None
+    ) -> tuple[str, Run | None]:
+        new = runs.encode(run)
+        key = {"of_schedule": line.schedule_id, "of_due": line.due_at}
+
+        def operation(session: WriteSession) -> tuple[str, Run | None]:
+            session.lock_creation()
+            made = recall(session.connection, request)
+            if made is not None:
+                return made, None
+            own = session.connection.execute(_OWN_RUN, key).scalar()
+            if own is not None and not again:
+                return own, None
+            runs.check_sources(session.connection, new.sources)
+            added = runs.add(self._sql, session, new)
+            if own is None:
+                session.connection.execute(_REMOVE, key)
+                session.run_many(self._sql.insert_fire, [_row(line)])
+            remember(session, request, run.id, run.created_at)
+            return run.id, added
+
+        return await self._write.do(operation)
+
+    @reading
+    def own_runs(
+        self, connection: Connection, schedule_id: str, first: datetime, last: datetime
+    ) -> Mapping[datetime, str]:
+        of = {"of_schedule": schedule_id, "first": first, "last": last}
+        workflow = schedule_id.rpartition("/")[0]
+        found = [
+            *connection.execute(_KEPT_RUNS, of | {"of_workflow": workflow}),
+            *connection.execute(_OWN_RUNS, of),
+        ]
+        return {row.due_at: row.run_id for row in found}
 
     @reading
     def fires(

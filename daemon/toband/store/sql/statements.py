@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Dialect, Table, and_, bindparam, func, insert, select, update
+from sqlalchemy import Dialect, Table, and_, bindparam, func, insert, not_, select, update
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from toband.domain.emitted_events import EventState
+from toband.domain.run_model import RunState, Trigger
 from toband.store.sql.row_codec import ATTEMPT_IDENTITY, RUN_IDENTITY, STEP_IDENTITY
 from toband.store.sql.tables import (
     ACTIVE_RUNS,
@@ -154,7 +155,10 @@ class Statements:
 
         self.active = text(
             select(func.count(), func.min(runs.c.id)).where(
-                runs.c.workflow == bindparam("workflow"), among(runs.c.state, ACTIVE_RUNS)
+                runs.c.workflow == bindparam("workflow"),
+                among(runs.c.state, ACTIVE_RUNS),
+                # Runs of a backfill wait behind all others.
+                not_(and_(among(runs.c.triggered_by, [Trigger.BACKFILL]), among(runs.c.state, [RunState.PENDING]))),
             )
         )
         self.last_number = text(
