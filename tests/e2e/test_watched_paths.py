@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,9 +27,9 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
         yield running
 
 
-def watching(name: str, path: Path) -> str:
+def watching(name: str, path: Path, settle: str = "0s") -> str:
     return (
-        f"name: {name}\ndescription: x\nwatch: {path}\noverlap: allow\n"
+        f"name: {name}\ndescription: x\nwatch: {{path: '{path}', settle: {settle}}}\noverlap: allow\n"
         f"on: {{event: FILE_CHANGED, condition: event.payload.workflow == '{name}'}}\n"
         "steps: {only: {run: 'true'}}\n"
     )
@@ -78,3 +79,30 @@ def test_a_watch_below_the_state_directory_is_told_to_be_of_no_use(daemon: Daemo
     daemon.apply(watching("own", tmp_path / "state" / "runs"))
     wait_until(lambda: "watches" in troubles(daemon), "nobody says so")
     assert "which are not watched" in troubles(daemon)["watches"]
+
+
+def test_a_file_is_an_event_when_it_is_complete(daemon: Daemon, tmp_path: Path) -> None:
+    inbox, aside = tmp_path / "in", tmp_path / "aside"
+    inbox.mkdir()
+    daemon.apply(watching("whole", inbox, settle="3s"))
+    daemon.apply(watching("patient", tmp_path / "in", settle="1h"))
+
+    def is_told_of_a_rename() -> bool:
+        # A file that is renamed is complete at once, for whatever time a watch waits.
+        aside.write_text("x")
+        aside.rename(inbox / "renamed")
+        return told(daemon).count(str(inbox / "renamed")) >= 2
+
+    wait_until(is_told_of_a_rename, "nothing is told of a rename")
+    slow = inbox / "slow"
+    with slow.open("w") as file:
+        subprocess.run(["sh", "-c", "for n in 1 2 3 4 5 6 7 8; do echo $n; sleep 0.5; done"], stdout=file, check=True)
+    wait_until(lambda: str(slow) in told(daemon), "nothing is told of the file")
+    request = event_pb2.ListEventsRequest(types=["FILE_CHANGED"], page_size=1000)
+    events = daemon.events.ListEvents(request, timeout=20).events
+    [event] = [each for each in events if _payload(daemon, each.id)["path"] == str(slow)]
+    payload = _payload(daemon, event.id)
+    assert (payload["workflow"], payload["change"]) == ("whole", "added")
+    assert event.emitted_at.ToMicroseconds() / 1e6 >= slow.stat().st_mtime + 3
+    slow.unlink()
+    wait_until(lambda: told(daemon).count(str(slow)) == 3, "nothing is told of its end")

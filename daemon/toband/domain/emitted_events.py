@@ -120,10 +120,14 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedPath:
-    """A path, absolute, whose changes are events because a workflow declares that it watches it."""
+    """A path, absolute, whose changes are events because a workflow declares that it watches it.
+
+    A file counts as complete after `settle` seconds without a change.
+    """
 
     workflow: str
     path: str
+    settle: float
 
 
 def announced(before: Run, after: Run) -> list[tuple[str, str, dict[str, Any]]]:

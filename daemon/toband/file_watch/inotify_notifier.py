@@ -59,10 +59,10 @@ class Inotify:
         self._flat: frozenset[str] = frozenset()
         self._paths: dict[int, str] = {}
         self._watches: dict[str, int] = {}
-        # Directories to watch, last first, and whether to report their entries.
-        self._todo: list[tuple[str, bool]] = []
+        # Directories to watch, last first, and how to report their entries, if at all.
+        self._todo: list[tuple[str, NotificationKind | None]] = []
         self._full = False
-        self._denied: dict[str, bool] = {}
+        self._denied: dict[str, NotificationKind | None] = {}
         self._troubles: dict[str, str] = {}
 
     @property
@@ -94,7 +94,7 @@ class Inotify:
         lost = {spot for spot in spots if spot.path not in self._watches}
         new = new | {spot for spot in lost if spot.path not in waiting}
         for spot in sorted(new, key=lambda spot: (not spot.tree, spot.path)):
-            self._todo.append((spot.path, spot in fresh))
+            self._todo.append((spot.path, NotificationKind.ADDED if spot in fresh else None))
 
     def _wanted(self, path: str) -> bool:
         return path in self._flat or self._in_tree(path)
@@ -149,7 +149,7 @@ class Inotify:
 
     # -- watching
 
-    def _watch(self, path: str, report: bool, told: list[Told]) -> None:
+    def _watch(self, path: str, report: NotificationKind | None, told: list[Told]) -> None:
         """Watches a directory, then lists it: later entries are notified, earlier ones are found."""
         if not self._wanted(path):
             return
@@ -185,12 +185,12 @@ class Inotify:
         self._watches[path] = watch
         return 0
 
-    def _look_into(self, path: str, report: bool, told: list[Told]) -> int:
+    def _look_into(self, path: str, report: NotificationKind | None, told: list[Told]) -> int:
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    if report:
-                        told.append((entry.path, NotificationKind.ADDED))
+                    if report is not None:
+                        told.append((entry.path, report))
                     if entry.is_dir(follow_symlinks=False):
                         self._todo.append((entry.path, report))
         except OSError as error:
@@ -229,7 +229,7 @@ class Inotify:
         if mask & _Q_OVERFLOW:
             told.append(("", NotificationKind.LOST))
             # There may be new directories without a notification.
-            self._todo += ((path, False) for path in self._trees)
+            self._todo += ((path, None) for path in self._trees)
             return
         directory = self._paths.get(watch)
         if directory is None:
@@ -241,9 +241,10 @@ class Inotify:
             return
         path = os.path.join(directory, name)
         if mask & (_CREATE | _MOVED_TO):
-            told.append((path, NotificationKind.ADDED))
+            kind = NotificationKind.MOVED if mask & _MOVED_TO else NotificationKind.ADDED
+            told.append((path, kind))
             if mask & _ISDIR and self._in_tree(path):
-                self._todo.append((path, True))
+                self._todo.append((path, kind))
         elif mask & (_DELETE | _MOVED_FROM):
             told.append((path, NotificationKind.DELETED))
             if mask & _ISDIR and path in self._watches:

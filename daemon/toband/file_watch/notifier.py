@@ -11,6 +11,8 @@ from toband.file_watch.path_state import Spot
 
 class NotificationKind(Enum):
     ADDED = auto()
+    MOVED = auto()
+    """Added by a rename, where the system tells: a file is complete."""
     MODIFIED = auto()
     DELETED = auto()
     GONE = auto()

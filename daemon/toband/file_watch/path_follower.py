@@ -12,6 +12,7 @@ from toband.file_watch.file_names import is_text, shown
 from toband.file_watch.notifier import NotificationKind, Notifier
 from toband.file_watch.own_files import NO_FILES, OwnFiles
 from toband.file_watch.path_state import Place, Spot, is_as_before, mounts, place_of, remote
+from toband.file_watch.settling_files import SettlingFiles
 from toband.ports import FileChange, PathChange, WatchChanges
 
 QUIET, LONGEST = 0.3, 1.0
@@ -63,6 +64,8 @@ class Follower:
         self._left_out: dict[str, str] = {}
         self._remote: dict[str, str] = {}
         self._changes: dict[str, dict[str, set[NotificationKind]]] = {}
+        self._settles: Mapping[str, Collection[float]] = {}
+        self._settling = SettlingFiles(CHANGES_MOST + MORE_MOST)
         self._suspects: set[str] = set()
         self._told: defaultdict[str, set[NotificationKind]] = defaultdict(set)
         self._first = self._last = 0.0
@@ -72,7 +75,7 @@ class Follower:
     @property
     def settled(self) -> bool:
         """Whether all declared paths are watched, if possible, and all changes are reported."""
-        return not (self._notifier.busy or self._changes or self._suspects)
+        return not (self._notifier.busy or self._changes or self._suspects or self._settling.waiting)
 
     @property
     def troubles(self) -> Mapping[str, str]:
@@ -84,8 +87,10 @@ class Follower:
         }
         return {shown(path): why for path, why in found.items()}
 
-    def declare(self, paths: Collection[str]) -> None:
-        """Sets the watched paths. Existing files are not reported."""
+    def declare(self, paths: Mapping[str, Collection[float]]) -> None:
+        """Sets the watched paths, each with the times that its watches wait. Existing files are not reported."""
+        self._settles = paths
+        self._settling.declare(paths)
         for path in self._places.keys() - set(paths):
             del self._places[path]
             self._unreadable.pop(path, None)
@@ -101,7 +106,7 @@ class Follower:
 
     def turn(self, timeout: float = LOOK_AGAIN) -> Sequence[WatchChanges]:
         """Waits for changes, at most until the timeout, and returns those that are due."""
-        until = min(self._look_at, self._try_at, self._due())
+        until = min(self._look_at, self._try_at, self._due(), self._settling.next_due)
         for path, kind in self._notifier.wait(max(0.0, min(timeout, until - self._clock()))):
             self._take(path, kind)
         now = self._clock()
@@ -113,7 +118,14 @@ class Follower:
         if now >= self._look_at:
             self._look_at = now + LOOK_AGAIN
             self._suspect([path for path, place in self._places.items() if _differs(path, place)])
-        return self._flush() if now >= self._due() else ()
+        if now >= self._due():
+            self._flush(now)
+        if now < self._settling.next_due:
+            return ()
+        return [_batch(*each) for each in self._settling.release(now, self._changing)]
+
+    def _changing(self, declared: str, path: str) -> bool:
+        return path in self._changes.get(declared, ()) or (path == declared and path in self._suspects)
 
     def _due(self) -> float:
         if not self._changes and not self._suspects:
@@ -136,7 +148,7 @@ class Follower:
         if kind is not NotificationKind.GONE:
             for declared in named:
                 if path in self._places[declared].own:
-                    self._told[declared].add(kind)
+                    _note(self._told[declared], kind)
         if kind in (NotificationKind.GONE, NotificationKind.DELETED):
             self._suspect(self._index.spots.get(path, ()))
         self._suspect(named)
@@ -155,7 +167,7 @@ class Follower:
     def _gather(self, declared: str, path: str, kind: NotificationKind) -> None:
         changes = self._changes.setdefault(declared, {})
         if path in changes or len(changes) < CHANGES_MOST + MORE_MOST:
-            changes.setdefault(path, set()).add(kind)
+            _note(changes.setdefault(path, set()), kind)
         self._happened()
 
     def _suspect(self, paths: Iterable[str]) -> None:
@@ -171,7 +183,7 @@ class Follower:
 
     # -- reports
 
-    def _flush(self) -> Sequence[WatchChanges]:
+    def _flush(self, now: float) -> None:
         self._first = 0.0
         suspects, self._suspects = self._suspects, set()
         told, self._told = self._told, defaultdict(set)
@@ -186,7 +198,8 @@ class Follower:
             self._places[path] = after
             change = _change(before, after, told[path]) if before is not NOWHERE else None
             if change is not None:
-                self._changes.setdefault(path, {}).setdefault(path, set()).add(change)
+                kinds = {change} | (told[path] & {NotificationKind.MOVED})
+                self._changes.setdefault(path, {}).setdefault(path, set()).update(kinds)
                 if after.root:
                     fresh.add(path)
         if suspects:
@@ -194,7 +207,9 @@ class Follower:
         gathered, self._changes = self._changes, {}
         # It may have changed again between the check and the watch.
         self._suspect(sorted(moved))
-        return [_batch(watch, changes) for watch, changes in gathered.items()]
+        for watch, changes in gathered.items():
+            for settle in self._settles.get(watch, ()):
+                self._settling.hold(watch, settle, changes, now)
 
     def _look(self, path: str) -> Place | None:
         """None if it cannot be read."""
@@ -244,6 +259,12 @@ def _differs(path: str, place: Place) -> bool:
         return True
 
 
+def _note(kinds: set[NotificationKind], kind: NotificationKind) -> None:
+    """A file that was renamed is complete until something else happens to it."""
+    kinds.discard(NotificationKind.MOVED)
+    kinds |= {NotificationKind.ADDED, kind} if kind is NotificationKind.MOVED else {kind}
+
+
 def _change(before: Place, after: Place, told: set[NotificationKind]) -> NotificationKind | None:
     """The change of a declared path itself."""
     if after.mark is None:
@@ -258,10 +279,11 @@ def _change(before: Place, after: Place, told: set[NotificationKind]) -> Notific
     return NotificationKind.MODIFIED if before.mark != after.mark or again else None
 
 
-def _batch(watch: str, changes: Mapping[str, set[NotificationKind]]) -> WatchChanges:
+def _batch(watch: str, settle: float, changes: Mapping[str, set[NotificationKind]], more: int) -> WatchChanges:
     first = list(changes.items())[:CHANGES_MOST]
     return WatchChanges(
         watch=watch,
+        settle=settle,
         changes=tuple(
             PathChange(
                 path=_readable(path),
@@ -270,7 +292,7 @@ def _batch(watch: str, changes: Mapping[str, set[NotificationKind]]) -> WatchCha
             )
             for path, kinds in first
         ),
-        more=len(changes) - len(first),
+        more=more + len(changes) - len(first),
     )
 
 

@@ -46,11 +46,11 @@ class WatchedPaths:
     def troubles(self) -> Mapping[str, str]:
         return self._troubles
 
-    def follow(self, paths: Collection[str]) -> None:
+    def follow(self, paths: Mapping[str, Collection[float]]) -> None:
         if self._thread is None and paths:
             self._thread = _Thread(self._new_notifier, self._own, self._take)
         if self._thread is not None:
-            self._thread.declare(frozenset(paths))
+            self._thread.declare(dict(paths))
         if not paths and self._thread is not None:
             self._thread.stop()
             self._thread = None
@@ -91,7 +91,7 @@ class _Thread:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._take = take
-        self._wanted: frozenset[str] = frozenset()
+        self._wanted: Mapping[str, Collection[float]] = {}
         self._end = False
         self._waiting: list[asyncio.Event] = []
         self._own = own
@@ -99,7 +99,7 @@ class _Thread:
         self._thread = threading.Thread(target=self._run, name="watched-paths", daemon=True)
         self._thread.start()
 
-    def declare(self, paths: frozenset[str]) -> None:
+    def declare(self, paths: Mapping[str, Collection[float]]) -> None:
         self._wanted = paths
         self._notifier.wake()
 
@@ -118,7 +118,7 @@ class _Thread:
 
     def _run(self) -> None:
         follower = Follower(self._notifier, self._own)
-        declared: frozenset[str] = frozenset()
+        declared: Mapping[str, Collection[float]] | None = None
         troubles: Mapping[str, str] = {}
         while not self._end:
             try:

@@ -95,8 +95,8 @@ class WorkflowText:
     schedules: tuple[ScheduleEntry, ...] = ()
     triggers: tuple[EventTrigger, ...] = ()
     """They replace those that it had, as the schedules do. Each has a priority."""
-    watches: tuple[str, ...] = ()
-    """Absolute paths whose changes are events; they replace those that it had, too."""
+    watches: Mapping[str, float] = field(default_factory=dict)
+    """Absolute paths whose changes are events, each with its `settle`; they replace those that it had, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,9 +28,13 @@ class PathChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchChanges:
-    """Changes below a watched path within a short time: each file once, and the number of further files."""
+    """Changes below a watched path within a short time: each file once, and the number of further files.
+
+    They are for the watches of that path that wait `settle` seconds for a file.
+    """
 
     watch: str
+    settle: float = 0.0
     changes: tuple[PathChange, ...]
     more: int = 0
 
@@ -38,9 +42,13 @@ class WatchChanges:
 class PathWatcher(Protocol):
     """Watches files, and directories with everything below them. They need not exist."""
 
-    def follow(self, paths: Collection[str]) -> None:
+    def follow(self, paths: Mapping[str, Collection[float]]) -> None:
         """Watches these paths from now on, and no others. Returns at once: large directories are scanned in the
         background. Files that exist already are not reported.
+
+        Each path has the times to wait: with 0 changes are reported at once, otherwise those of a regular file when its
+        size and time have not changed for so many seconds. A deletion is always reported at once, and so is a file that
+        was renamed into place.
         """
         ...
 

@@ -30,6 +30,7 @@ from toban.definition import (
     render,
 )
 from toban.definition.expressions.template_names import EVENT_FIELDS
+from toban.definition.model.event_triggers import Watch
 from toban.definition.schema.event_fields import MOST_TRIGGERS, MOST_TYPES, MOST_WATCHED
 
 Read = Callable[[str], Workflow]
@@ -269,9 +270,13 @@ def test_a_job_has_events_that_its_users_do_not_inherit() -> None:
         ("watch:", "watch", 1, "the field has no value"),
         ("watch: []", "watch", 8, "expected at least one path, found none"),
         ("watch: ''", "watch", 8, "expected a path, found an empty string"),
-        ("watch: 5", "watch", 8, "expected a path, found the number 5: put it in quotes"),
-        ("watch: {a: b}", "watch", 8, "expected a path, found a mapping"),
-        ("watch: [a, [b]]", "watch[1]", 12, "expected a path, found a list"),
+        ("watch: 5", "watch", 8, "expected a path, or a mapping with path, found the number 5: put it in quotes"),
+        ("watch: {path: /a, a: b}", "watch.a", 19, 'unknown field "a"'),
+        ("watch: {settle: 1s}", "watch", 8, 'the watch does not say what to watch: add "path"'),
+        ("watch: {path: /a, settle: soon}", "watch.settle", 27, "expected a duration"),
+        ("watch: {path: '/a*'}", "watch.path", 15, "is a pattern"),
+        ("watch: [/a, {path: /a, settle: 5s}]", "watch[1]", 13, '"/a" is listed twice: remove it'),
+        ("watch: [a, [b]]", "watch[1]", 12, "a mapping with path, found a list"),
         ("watch: /srv/*.csv", "watch", 8, '"/srv/*.csv" is a pattern: name a directory'),
         ("watch: [a, 'b?']", "watch[1]", 12, "is a pattern"),
         ("watch: '/srv/{{ params.x }}'", "watch", 8, "a template is not allowed here"),
@@ -362,9 +367,22 @@ def test_no_path_has_a_nul_character(errors: Errors) -> None:
 
 
 def test_watched_paths(workflow: Read) -> None:
-    assert workflow(f"{HEAD}watch: /srv/in{STEPS}").watch == ("/srv/in",)
-    found = workflow(f"{HEAD}watch: [/srv/in, ../data, 'C:\\in', 受信]{STEPS}")
-    assert found.watch == ("/srv/in", "../data", "C:\\in", "受信")
+    assert workflow(f"{HEAD}watch: /srv/in{STEPS}").watch == (Watch(path="/srv/in", settle=2.0),)
+    assert workflow(f"{HEAD}watch: {{path: /srv/in}}{STEPS}").watch == (Watch(path="/srv/in", settle=2.0),)
+    found = workflow(
+        f"{HEAD}watch: [/srv/in, {{path: ../data, settle: 1m}}, 'C:\\in', {{settle: 0, path: 受信}}]{STEPS}"
+    )
+    assert [(each.path, each.settle) for each in found.watch] == [
+        ("/srv/in", 2.0),
+        ("../data", 60.0),
+        ("C:\\in", 2.0),
+        ("受信", 0.0),
+    ]
+    stored = found.to_dict()
+    assert Workflow.from_dict(stored) == found
+    # Older releases stored paths only, and did not wait.
+    stored["watch"] = ["/srv/in"]
+    assert Workflow.from_dict(stored).watch == (Watch(path="/srv/in", settle=0.0),)
 
 
 @pytest.mark.parametrize("name", ["on", "watch"])

@@ -27,7 +27,7 @@ from toband.store import SqlStore
 
 class FakePaths:
     def __init__(self) -> None:
-        self.followed: list[frozenset[str]] = []
+        self.followed: list[Mapping[str, Collection[float]]] = []
         self.batches: asyncio.Queue[Sequence[WatchChanges]] = asyncio.Queue()
         self.found: dict[str, str] = {}
 
@@ -35,8 +35,8 @@ class FakePaths:
     def troubles(self) -> Mapping[str, str]:
         return self.found
 
-    def follow(self, paths: Collection[str]) -> None:
-        self.followed.append(frozenset(paths))
+    def follow(self, paths: Mapping[str, Collection[float]]) -> None:
+        self.followed.append(dict(paths))
 
     async def changes(self) -> Sequence[WatchChanges]:
         return await self.batches.get()
@@ -60,10 +60,10 @@ class Scene:
             clock=lambda: self.now,
         )
 
-    async def watch(self, workflow: str, path: str, *events: str) -> None:
+    async def watch(self, workflow: str, path: str, *events: str, settle: float = 0.0) -> None:
         """Stores a workflow that watches the path and is started by these events."""
         self.listens = FILE_CHANGED in events
-        made = text(workflow, watches=(path,), triggers=(on(*events),) if events else ())
+        made = text(workflow, watches={path: settle}, triggers=(on(*events),) if events else ())
         if await self.store.get_workflow(workflow) is None:
             await self.store.create_workflow(made, at=NOW)
         else:
@@ -76,9 +76,9 @@ class Scene:
             raise self.error
         self.stored += payloads
 
-    def happens(self, *names: str, watch: str = "/in", more: int = 0) -> None:
+    def happens(self, *names: str, watch: str = "/in", more: int = 0, settle: float = 0.0) -> None:
         changes = tuple(PathChange(path=f"{watch}/{name}", change=FileChange.ADDED) for name in names)
-        self.paths.batches.put_nowait([WatchChanges(watch=watch, changes=changes, more=more)])
+        self.paths.batches.put_nowait([WatchChanges(watch=watch, settle=settle, changes=changes, more=more)])
 
     @property
     def trouble(self) -> str:
@@ -124,6 +124,19 @@ async def test_everybody_who_watches_a_path_gets_an_event(scene: Scene) -> None:
     ]
 
 
+async def test_each_watch_gets_what_waited_as_long_as_it_says(scene: Scene) -> None:
+    await scene.watch("copy", "/in", FILE_CHANGED, settle=5.0)
+    async with scene.running():
+        assert scene.paths.followed == [{"/in": {0.0, 5.0}}]
+        scene.happens("a", settle=5.0)
+        scene.happens("b")
+        await wait_for(lambda: len(scene.stored) == 2, "the events")
+        await scene.watch("copy", "/in", FILE_CHANGED, settle=1.0)
+        scene.watches.changed()
+        await wait_for(lambda: scene.paths.followed[-1] == {"/in": {0.0, 1.0}}, "another time")
+    assert [(each["path"], each["workflow"]) for each in scene.stored] == [("/in/a", "copy"), ("/in/b", "sort")]
+
+
 async def test_a_name_that_could_not_be_told_as_it_is_says_so(scene: Scene) -> None:
     change = PathChange(path="/in/bad\ufffd.csv", change=FileChange.ADDED, altered=True)
     async with scene.running():
@@ -140,7 +153,7 @@ async def test_nothing_is_watched_while_nobody_listens(scene: Scene) -> None:
         assert scene.paths.followed == []
         await scene.watch("sort", "/in", "ORDER", FILE_CHANGED)
         scene.watches.changed()
-        await wait_for(lambda: scene.paths.followed == [{"/in"}], "a watch")
+        await wait_for(lambda: scene.paths.followed == [{"/in": {0.0}}], "a watch")
         # What is watched already is left alone.
         await scene.watch("copy", "/in", FILE_CHANGED)
         scene.watches.changed()
@@ -149,7 +162,7 @@ async def test_nothing_is_watched_while_nobody_listens(scene: Scene) -> None:
         await scene.watch("sort", "/in")
         scene.watches.changed()
         await wait_for(lambda: len(scene.paths.followed) == 2, "an end of watching")
-        assert scene.paths.followed[-1] == frozenset()
+        assert scene.paths.followed[-1] == {}
         scene.happens("late")
         await wait_for(scene.paths.batches.empty, "that it is taken")
     assert scene.stored == []
@@ -163,7 +176,7 @@ async def test_a_store_that_cannot_be_read_is_asked_again(scene: Scene) -> None:
         scene.watches.changed()
         await wait_for(lambda: scene.store.calls["listened_types"] > reads, "a try that fails")
         scene.store.repair()
-        await wait_for(lambda: scene.paths.followed[-1] == {"/in", "/out"}, "another try")
+        await wait_for(lambda: scene.paths.followed[-1] == {"/in": {0.0}, "/out": {0.0}}, "another try")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence, Set
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -72,6 +73,7 @@ class Watching:
         self.paths = WatchedPaths(self._new, own)
         self.notifier: Notifier | None = None
         self._notifier = notifier
+        self.settling = 0.0
         self.altered: set[str] = set()
         self.told: list[tuple[str, str, str]] = []
         self.batches: list[tuple[int, int]] = []
@@ -90,7 +92,7 @@ class Watching:
                 self.batches.append((len(each.changes), each.more))
 
     async def follow(self, *paths: Path) -> None:
-        self.paths.follow([str(path) for path in paths])
+        self.paths.follow({str(path): {self.settling} for path in paths})
         await self.settle()
 
     async def settle(self) -> None:
@@ -306,6 +308,35 @@ async def test_links_are_followed_for_what_is_declared_only(linux: Watching, tmp
     await linux.after(("more", "added"), watch=link)
 
 
+async def test_a_file_that_is_being_written_is_told_once_at_its_end(watching: Watching, tmp_path: Path) -> None:
+    watching.settling = 1.5
+    await watching.follow(tmp_path)
+    path = tmp_path / "slow"
+    script = "import sys, time\nfor _ in range(10): print('x', flush=True); time.sleep(0.2)"
+    with path.open("w") as file:
+        writer = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=file)
+        assert await writer.wait() == 0
+    ended = time.time()
+    assert watching.told == []
+    await watching.after(("slow", "added"), watch=tmp_path)
+    assert time.time() - ended > 1.0
+    path.unlink()
+    await watching.after(("slow", "deleted"), watch=tmp_path)
+
+
+@LINUX
+async def test_what_is_renamed_is_complete(linux: Watching, tmp_path: Path, put: Put, outside: Path) -> None:
+    linux.settling = 3600
+    await linux.follow(tmp_path / "file", tmp_path)
+    put(tmp_path / "file")
+    (outside / "tree").mkdir()
+    (outside / "tree" / "one").write_text("x")
+    (outside / "tree").rename(tmp_path / "tree")
+    expected = {("file", "added"), ("tree", "added"), ("tree/one", "added")}
+    await wait_for(lambda: expected <= set(linux.of(tmp_path)), "both")
+    await wait_for(lambda: ("", "added") in linux.of(tmp_path / "file"), "the file by itself")
+
+
 async def test_many_changes_at_once(watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(path_follower, "CHANGES_MOST", 10)
     monkeypatch.setattr(path_follower, "QUIET", 0.5)
@@ -452,7 +483,7 @@ async def test_a_limit_of_the_system_is_told_and_tried_again(
     monkeypatch.setattr(Inotify, "_add", limited)
     for name in "abcdef":
         (tmp_path / name).mkdir()
-    linux.paths.follow([str(tmp_path)])
+    linux.paths.follow({str(tmp_path): {0.0}})
     await wait_for(lambda: bool(linux.paths.troubles), "the limit")
     [(path, why)] = linux.paths.troubles.items()
     assert path.startswith(str(tmp_path))
@@ -515,7 +546,7 @@ async def test_a_path_that_cannot_be_looked_at(
         raise PermissionError(13, "Permission denied", path)
 
     monkeypatch.setattr(path_follower, "place_of", denied)
-    linux.paths.follow([str(path)])
+    linux.paths.follow({str(path): {0.0}})
     await wait_for(lambda: "Permission denied" in linux.paths.troubles.get(str(path), ""), "told")
     monkeypatch.setattr(path_follower, "place_of", place_of)
     await wait_for(lambda: not linux.paths.troubles, "another try")

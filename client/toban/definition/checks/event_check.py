@@ -15,11 +15,12 @@ from toban.definition.model.event_triggers import (
     DATA_CHANGED,
     DEFINITION_CHANGED,
     EventTrigger,
+    Watch,
     check_event_type,
 )
 from toban.definition.model.workflow import Param
 from toban.definition.scalars.values import describe
-from toban.definition.schema.definition_schema import TriggerInput
+from toban.definition.schema.definition_schema import TriggerInput, WatchInput
 from toban.definition.schema.event_fields import (
     MOST_TRIGGERS,
     MOST_TYPES,
@@ -105,8 +106,8 @@ def _check_required(found: FieldAt, params: Mapping[str, Param | None] | None, r
             report.at(found.key, found.path, message)
 
 
-def read_watch(found: FieldAt | None, report: Reporter) -> tuple[str, ...]:
-    """The valid paths; reports the problems of the others."""
+def read_watch(found: FieldAt | None, report: Reporter) -> tuple[Watch, ...]:
+    """The valid watches; reports the problems of the others."""
     if found is None or not _has_value(found, report):
         return ()
     node, path = found.value, found.path
@@ -116,14 +117,30 @@ def read_watch(found: FieldAt | None, report: Reporter) -> tuple[str, ...]:
         return ()
     else:
         items = [(item, join(path, index)) for index, item in enumerate(node.items)]
-    watched: dict[str, None] = {}
+    watched: dict[str, Watch] = {}
     for item, place in items:
-        given = _text(item, place, "a path", check_watched_path, report)
-        if given in watched:
-            report.at(item, place, f'"{given}" is listed twice: remove it')
-        elif given is not None:
-            watched[given] = None
-    return tuple(watched)
+        given = _watch(item, place, report)
+        if given is None:
+            continue
+        if given.path in watched:
+            report.at(item, place, f'"{given.path}" is listed twice: remove it')
+        watched.setdefault(given.path, given)
+    return tuple(watched.values())
+
+
+def _watch(node: Node, path: str, report: Reporter) -> Watch | None:
+    if node.wrong:
+        return None
+    if node.kind != "map":
+        given = _text(node, path, "a path, or a mapping with path", check_watched_path, report)
+        return None if given is None else Watch(path=given)
+    fields = read_fields(
+        node, path, report, known=WatchInput.model_fields, aliases={}, unsupported=frozenset(), refused=frozenset()
+    )
+    values = check_fields(WatchInput, fields, report, skip=frozenset())
+    if "path" not in fields:
+        report.at(node, path, 'the watch does not say what to watch: add "path"')
+    return Watch(**values) if "path" in values else None
 
 
 class _Reader:

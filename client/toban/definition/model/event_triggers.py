@@ -64,6 +64,28 @@ class EventTrigger:
         )
 
 
+DEFAULT_SETTLE = 2.0
+"""Seconds without a change of its size and time after which a watched file counts as complete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """A path whose changes are events, `settle` seconds after the last change of a file; 0: at once."""
+
+    path: str
+    settle: float = DEFAULT_SETTLE
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"path": self.path, "settle": self.settle}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any] | str) -> Watch:
+        """Older releases stored only the path, and did not wait."""
+        if isinstance(data, str):
+            return Watch(path=data, settle=0.0)
+        return Watch(path=data["path"], settle=data["settle"])
+
+
 def check_event_type(text: str) -> str:
     """The name of an event type. Raises ValueError with its problem."""
     if not text:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from toban.definition.model.event_triggers import EventTrigger
+from toban.definition.model.event_triggers import EventTrigger, Watch
 from toban.definition.timing.schedule_spec import Schedule
 
 
@@ -457,7 +457,7 @@ class Workflow:
     blackout: tuple[str, ...] = ()
     triggers: tuple[EventTrigger, ...] = ()
     event_overlap: Overlap = Overlap.QUEUE
-    watch: tuple[str, ...] = ()
+    watch: tuple[Watch, ...] = ()
     steps: dict[str, Step]
     edition: int = 0
 
@@ -474,7 +474,7 @@ class Workflow:
         if self.event_overlap is not Overlap.QUEUE:
             events["event_overlap"] = self.event_overlap.value
         if self.watch:
-            events["watch"] = list(self.watch)
+            events["watch"] = [watch.to_dict() for watch in self.watch]
         if self.edition:
             events["edition"] = self.edition
         return {
@@ -534,7 +534,7 @@ class Workflow:
             blackout=tuple(data.get("blackout", ())),
             triggers=tuple(map(EventTrigger.from_dict, data.get("triggers", ()))),
             event_overlap=Overlap(data.get("event_overlap", Overlap.QUEUE)),
-            watch=tuple(data.get("watch", ())),
+            watch=tuple(map(Watch.from_dict, data.get("watch", ()))),
             steps={step.id: step for step in steps},
             edition=data.get("edition", 0),
         )

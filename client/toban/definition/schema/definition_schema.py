@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
+from toban.definition.model.event_triggers import DEFAULT_SETTLE
 from toban.definition.model.workflow import FailurePolicy, JobType, OnLost, Overlap, ParamType
 from toban.definition.schema.event_fields import (
     MOST_TRIGGERS,
@@ -169,6 +170,20 @@ class TriggerInput(DefinitionPart):
 
 _Triggers = (
     EventType | TriggerInput | Annotated[list[EventType | TriggerInput], Field(min_length=1, max_length=MOST_TRIGGERS)]
+)
+
+
+class WatchInput(DefinitionPart):
+    """A file or a directory whose changes are events."""
+
+    path: WatchedPath = Field(description="A file, or a directory with everything below it.")
+    settle: Duration = Field(
+        DEFAULT_SETTLE, description="Time without a change after which a file counts as complete; 0s: do not wait."
+    )
+
+
+_Watches = (
+    WatchedPath | WatchInput | Annotated[list[WatchedPath | WatchInput], Field(min_length=1, max_length=MOST_WATCHED)]
 )
 
 
@@ -374,7 +389,7 @@ class WorkflowInput(DefinitionPart):
     )
     on: _Triggers | None = Field(None, description="Events that start it: a type, a mapping, or a list.")
     triggers: TriggersInput | None = Field(None, description="Schedule and events in one mapping, instead of both.")
-    watch: WatchedPath | Annotated[list[WatchedPath], Field(min_length=1, max_length=MOST_WATCHED)] | None = Field(
+    watch: _Watches | None = Field(
         None,
         description="Files and directories whose changes are FILE_CHANGED events; "
         "relative ones start at the base directory.",

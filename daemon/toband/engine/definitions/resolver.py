@@ -243,7 +243,7 @@ def _refused(workflow: Workflow, base_dir: str, refusal: Callable[[str], str]) -
     problems = [
         (path, f"no step can work there: {why}") for path, why in refused_locations(workflow, base_dir, refusal)
     ]
-    relative = [path for path in workflow.watch if not os.path.isabs(path)]
+    relative = [watch.path for watch in workflow.watch if not os.path.isabs(watch.path)]
     if relative and not base_dir:
         text = f"cannot tell where {relative[0]!r} is: the definition comes without a base directory"
         problems.append(("watch", f"{text}; give an absolute path"))
@@ -280,7 +280,9 @@ def _only(parsed: Parsed, before: Document) -> Document:
 def _text(
     document: Document, workflow: Workflow, base_dir: str, jobs: _Jobs, schedules: tuple[ScheduleEntry, ...]
 ) -> WorkflowText:
-    watches = (os.path.abspath(os.path.join(base_dir, path)) for path in workflow.watch)
+    watches: dict[str, float] = {}
+    for watch in workflow.watch:
+        watches.setdefault(os.path.abspath(os.path.join(base_dir, watch.path)), watch.settle)
     return WorkflowText(
         name=workflow.name,
         kind=workflow.kind,
@@ -295,7 +297,7 @@ def _text(
         job_versions={name: jobs.versions[name] for name in document.uses if name in jobs.versions},
         schedules=schedules,
         triggers=_triggers(workflow),
-        watches=tuple(dict.fromkeys(watches)),
+        watches=watches,
     )
 
 

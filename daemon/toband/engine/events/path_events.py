@@ -14,6 +14,7 @@ import structlog
 
 from toban.definition import FILE_CHANGED
 from toband.backoff import Backoff
+from toband.domain.emitted_events import WatchedPath
 from toband.engine.errors import EngineError
 from toband.ports import (
     Conditions,
@@ -71,7 +72,7 @@ class PathEvents:
         self._clock = clock
         self._stale = asyncio.Event()
         self._stale.set()
-        self._workflows: Mapping[str, Sequence[str]] = {}
+        self._watches: Mapping[str, Sequence[WatchedPath]] = {}
         self._kept: deque[dict[str, Any]] = deque()
         self._filled = asyncio.Event()
         self._dropped = 0
@@ -97,25 +98,25 @@ class PathEvents:
             await asyncio.sleep(SETTLE)
             self._stale.clear()
             try:
-                workflows = await self._read()
+                watches = await self._read()
             except Exception as error:
                 _complain("cannot read which paths are watched", error)
                 self._stale.set()
                 await asyncio.sleep(backoff.pause())
                 continue
             backoff.reset()
-            if workflows.keys() != self._workflows.keys():
-                self._paths.follow(workflows.keys())
-            self._workflows = workflows
-            self._streaks = {watch: streak for watch, streak in self._streaks.items() if watch in workflows}
+            if _settles(watches) != _settles(self._watches):
+                self._paths.follow(_settles(watches))
+            self._watches = watches
+            self._streaks = {watch: streak for watch, streak in self._streaks.items() if watch in watches}
             self._tell()
 
-    async def _read(self) -> Mapping[str, Sequence[str]]:
-        """The workflows that watch each path."""
-        found: defaultdict[str, list[str]] = defaultdict(list)
+    async def _read(self) -> Mapping[str, Sequence[WatchedPath]]:
+        """The watches of each path."""
+        found: defaultdict[str, list[WatchedPath]] = defaultdict(list)
         if FILE_CHANGED in await self._store.listened_types():
             for each in await self._store.watched_paths():
-                found[each.path].append(each.workflow)
+                found[each.path].append(each)
         return found
 
     # -- changes
@@ -133,7 +134,8 @@ class PathEvents:
             self._tell()
 
     def _keep(self, changes: WatchChanges) -> None:
-        workflows = self._workflows.get(changes.watch, ())
+        watches = self._watches.get(changes.watch, ())
+        workflows = [each.workflow for each in watches if each.settle == changes.settle]
         if not workflows or not changes.changes:
             return  # it is not watched any more
         for workflow in workflows:
@@ -185,7 +187,7 @@ class PathEvents:
                 log.warning(self._restless(watch), action="watch_restless", path=watch)
 
     def _restless(self, watch: str) -> str:
-        names = ", ".join(self._workflows.get(watch, ()))
+        names = ", ".join(each.workflow for each in self._watches.get(watch, ()))
         return (
             f"{watch}, which {names} watches, has been changing for {RESTLESS / 60:.0f} minutes without a pause; "
             "if what it starts writes there, let that write elsewhere or leave its files out in the condition"
@@ -204,6 +206,10 @@ class PathEvents:
             return
         more = f"; and {len(found) - 1} more like it" if len(found) > 1 else ""
         self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, found[0] + more)
+
+
+def _settles(watches: Mapping[str, Sequence[WatchedPath]]) -> Mapping[str, frozenset[float]]:
+    return {path: frozenset(each.settle for each in found) for path, found in watches.items()}
 
 
 def _payloads(changes: WatchChanges, workflow: str) -> Iterator[dict[str, Any]]:

@@ -32,10 +32,12 @@ _LISTENERS = (
     .order_by(event_triggers.c.workflow, event_triggers.c.position)
 )
 _WATCHES_OF = workflow_watches.c.workflow == bindparam("of_workflow")
-_WATCHES = select(workflow_watches.c.path).where(_WATCHES_OF).order_by(workflow_watches.c.position)
+_WATCHES = (
+    select(workflow_watches.c.path, workflow_watches.c.settle).where(_WATCHES_OF).order_by(workflow_watches.c.position)
+)
 _REMOVE_WATCHES = delete(workflow_watches).where(_WATCHES_OF)
 _ENABLED_WATCHES = (
-    select(workflow_watches.c.workflow, workflow_watches.c.path)
+    select(workflow_watches.c.workflow, workflow_watches.c.path, workflow_watches.c.settle)
     .join(workflows, workflows.c.name == workflow_watches.c.workflow)
     .where(workflows.c.enabled == true())
     .order_by(workflow_watches.c.workflow, workflow_watches.c.position)
@@ -67,7 +69,7 @@ class SqlTriggers(OpenDatabase):
     @reading
     def watched_paths(self, connection: Connection) -> Sequence[WatchedPath]:
         found = connection.execute(_ENABLED_WATCHES)
-        return [WatchedPath(workflow=workflow, path=path) for workflow, path in found]
+        return [WatchedPath(workflow=workflow, path=path, settle=settle) for workflow, path, settle in found]
 
 
 def replace_all(session: WriteSession, definition: WorkflowText) -> None:
@@ -91,12 +93,15 @@ def _replace_triggers(session: WriteSession, definition: WorkflowText) -> None:
 
 
 def _replace_watches(session: WriteSession, definition: WorkflowText) -> None:
-    wanted = [printable(path) for path in definition.watches]
+    wanted = [(printable(path), settle) for path, settle in definition.watches.items()]
     key = {"of_workflow": definition.name}
-    if session.connection.execute(_WATCHES, key).scalars().all() == wanted:
+    if [(path, settle) for path, settle in session.connection.execute(_WATCHES, key)] == wanted:
         return
     session.connection.execute(_REMOVE_WATCHES, key)
-    rows = [{"workflow": definition.name, "position": position, "path": path} for position, path in enumerate(wanted)]
+    rows = [
+        {"workflow": definition.name, "position": position, "path": path, "settle": settle}
+        for position, (path, settle) in enumerate(wanted)
+    ]
     if rows:
         session.connection.execute(insert(workflow_watches), rows)
 

@@ -133,6 +133,7 @@ workflow_watches = Table(
     Column("workflow", Key, ForeignKey("workflows.name", ondelete="CASCADE"), primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("path", Prose, nullable=False),
+    Column("settle", Double, nullable=False, server_default=text("0")),
 )
 
 # The retention rules of workflows whose current version has its own.

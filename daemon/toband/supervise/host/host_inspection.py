@@ -261,7 +261,7 @@ def _half_made(entry: os.DirEntry[str]) -> bool:
     """Created under a temporary name, to be linked or renamed when it is complete."""
     name = entry.name
     claim = name.startswith(".") and f"{_LOG}." in name
-    return claim or name == "params.json.new" or name.endswith((NEW_SUFFIX, value_files.NEW_SUFFIX))
+    return claim or name in ("params.json.new", "event.json.new") or name.endswith((NEW_SUFFIX, value_files.NEW_SUFFIX))
 
 
 def _path_locked(path: str) -> bool:
