@@ -68,6 +68,8 @@ class DeadLetter(_message.Message):
     RESOLVED_AT_FIELD_NUMBER: _builtins.int
     RESOLVED_BY_FIELD_NUMBER: _builtins.int
     REQUEUED_AS_FIELD_NUMBER: _builtins.int
+    WORKFLOW_TITLE_FIELD_NUMBER: _builtins.int
+    STEP_TITLE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     run_id: _builtins.str
@@ -84,6 +86,9 @@ class DeadLetter(_message.Message):
     resolved_by: _builtins.str
     requeued_as: _builtins.str
     """Id of the run that repeats it; empty unless it was requeued."""
+    workflow_title: _builtins.str
+    """Titles of the workflow and of the step, if they differ from their ids; empty once the run was deleted."""
+    step_title: _builtins.str
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -106,10 +111,12 @@ class DeadLetter(_message.Message):
         resolved_at: _timestamp_pb2.Timestamp | None = ...,
         resolved_by: _builtins.str = ...,
         requeued_as: _builtins.str = ...,
+        workflow_title: _builtins.str = ...,
+        step_title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "resolved_at", b"resolved_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "created_at", b"created_at", "error_class", b"error_class", "error_message", b"error_message", "id", b"id", "process_execution_id", b"process_execution_id", "requeued_as", b"requeued_as", "resolved_at", b"resolved_at", "resolved_by", b"resolved_by", "run_id", b"run_id", "state", b"state", "step", b"step", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "created_at", b"created_at", "error_class", b"error_class", "error_message", b"error_message", "id", b"id", "process_execution_id", b"process_execution_id", "requeued_as", b"requeued_as", "resolved_at", b"resolved_at", "resolved_by", b"resolved_by", "run_id", b"run_id", "state", b"state", "step", b"step", "step_title", b"step_title", "workflow", b"workflow", "workflow_title", b"workflow_title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -18,7 +18,7 @@ from toband.ports import DeadLetterStore
 
 
 class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
-    """`shows` makes the messages of new runs."""
+    """`shows` makes the messages of new runs, and knows the plans of runs."""
 
     def __init__(self, dead_letters: DeadLetters, store: DeadLetterStore, shows: RunService) -> None:
         self._dead_letters = dead_letters
@@ -37,7 +37,7 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
             )
 
         async def make(letter: DeadLetter) -> pb.DeadLetter:
-            return run_messages.dead_letter(letter)
+            return await self._message(letter)
 
         page = await pages.filled(pages.size(request.page_size, 100), read, make)
         return pb.ListDeadLettersResponse(dead_letters=page.parts, next_page_token=page.token(attrgetter("id")))
@@ -45,7 +45,7 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
     @unary
     async def GetDeadLetter(self, request: pb.GetDeadLetterRequest, context: Context) -> pb.GetDeadLetterResponse:
         letter = await self._dead_letters.get(request.id)
-        return pb.GetDeadLetterResponse(dead_letter=run_messages.dead_letter(letter))
+        return pb.GetDeadLetterResponse(dead_letter=await self._message(letter))
 
     @unary
     async def RequeueDeadLetter(
@@ -59,7 +59,7 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
         )
         return pb.RequeueDeadLetterResponse(
             run=await self._shows.shown(run.id),
-            dead_letter=run_messages.dead_letter(await self._dead_letters.get(request.id)),
+            dead_letter=await self._message(await self._dead_letters.get(request.id)),
         )
 
     @unary
@@ -67,7 +67,10 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
         self, request: pb.DiscardDeadLetterRequest, context: Context
     ) -> pb.DiscardDeadLetterResponse:
         letter = await self._dead_letters.discard(request.id, by=caller(context))
-        return pb.DiscardDeadLetterResponse(dead_letter=run_messages.dead_letter(letter))
+        return pb.DiscardDeadLetterResponse(dead_letter=await self._message(letter))
+
+    async def _message(self, letter: DeadLetter) -> pb.DeadLetter:
+        return run_messages.dead_letter(letter, await self._shows.plan_of(letter.run_id))
 
 
 def _state(value: pb.DeadLetterState.ValueType) -> DeadLetterState:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from google.protobuf import duration_pb2, timestamp_pb2
 
 from toban.definition import Step
-from toban.limits import MAX_LISTED_BYTES, MAX_SHOWN_BYTES
+from toban.limits import MAX_LISTED_BYTES, MAX_SHOWN_BYTES, MAX_TITLE_CHARS
 from toban.safe_text import json_text, sendable
 from toban.v1 import dead_letter_pb2, run_pb2
 from toband.domain.plan import Plan
@@ -50,12 +50,13 @@ def duration(seconds: float) -> duration_pb2.Duration:
     return made
 
 
-def run(value: Run, plan: Plan | None = None) -> run_pb2.Run:
-    """`plan` adds facts of the definition, such as the steps that a step depends on."""
+def run(value: Run, plan: Plan | None = None, *, title: str = "") -> run_pb2.Run:
+    """`plan` adds facts of the definition, such as the steps that a step depends on. `title` is used without it."""
     index = plan.index.get(value.current_step, -1) if plan is not None else -1
     made = run_pb2.Run(
         id=value.id,
         workflow=value.workflow,
+        workflow_title=(plan.workflow.title if plan is not None else title)[:MAX_TITLE_CHARS],
         version=value.version,
         number=value.number,
         scope=value.scope,
@@ -178,7 +179,8 @@ def step(value: StepRun, plan: Plan | None = None, *, paused: bool = False) -> r
         made.child_run = value.attempt.id
     if value.error_class is not None:
         made.error_class = run_pb2.ErrorClass.Value(f"ERROR_CLASS_{value.error_class.value}")
-    if defined is not None:
+    if plan is not None and defined is not None:
+        made.title = plan.title(value.id) or defined.id
         _add_definition(made, defined)
     return made
 
@@ -222,6 +224,7 @@ def artifact(value: Artifact) -> run_pb2.Artifact:
 def planned_step(value: PlannedStep) -> run_pb2.PlannedStep:
     return run_pb2.PlannedStep(
         id=value.id,
+        title=value.title[:MAX_TITLE_CHARS],
         job_type=job_type(value.job_type),
         command=value.command,
         depends_on=value.depends_on,
@@ -233,13 +236,16 @@ def planned_step(value: PlannedStep) -> run_pb2.PlannedStep:
     )
 
 
-def dead_letter(value: DeadLetter) -> dead_letter_pb2.DeadLetter:
+def dead_letter(value: DeadLetter, plan: Plan | None = None) -> dead_letter_pb2.DeadLetter:
+    """`plan` is that of its run, if the run still exists."""
     state = f"DEAD_LETTER_STATE_{value.state.value}"
     return dead_letter_pb2.DeadLetter(
         id=value.id,
         run_id=value.run_id,
         workflow=value.workflow,
+        workflow_title=workflow_title(plan),
         step=value.step,
+        step_title=plan.title(value.step) if plan is not None else "",
         process_execution_id=value.attempt_id,
         attempts=value.attempts,
         error_message=value.error,
@@ -252,16 +258,29 @@ def dead_letter(value: DeadLetter) -> dead_letter_pb2.DeadLetter:
     )
 
 
+def workflow_title(plan: Plan | None) -> str:
+    """The title of the workflow; empty if it is its name."""
+    if plan is None or plan.workflow.title == plan.workflow.name:
+        return ""
+    return plan.workflow.title[:MAX_TITLE_CHARS]
+
+
 def process_execution(
-    value: Attempt, workflow_name: str, usage: Usage | None = None, *, only_latest: bool = False
+    value: Attempt,
+    workflow_name: str,
+    usage: Usage | None = None,
+    *,
+    plan: Plan | None = None,
+    only_latest: bool = False,
 ) -> run_pb2.ProcessExecution:
-    """`usage` are its samples; with `only_latest` only the last one is included."""
+    """`usage` are its samples; with `only_latest` only the last one is included. `plan` is that of its run."""
     made = run_pb2.ProcessExecution(
         id=value.id,
         job=value.job,
         run_id=value.run_id,
         workflow=workflow_name,
         step=value.step,
+        step_title=plan.title(value.step) if plan is not None else "",
         iteration=value.iteration,
         check=value.check,
         child_run=value.id if value.child else "",

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
+from toban.limits import MAX_TITLE_CHARS
 from toban.v1 import run_pb2 as pb
 from toban.v1 import run_pb2_grpc
 from toband.api import pages, run_messages, run_requests, run_summary
@@ -14,6 +15,7 @@ from toband.api.common_requests import caller, origin_of, request_of
 from toband.api.handler import Context, streaming, unary
 from toband.api.run_pages import STEPS, next_run_page, run_page
 from toband.api.run_watch_rpc import RunWatchRpc
+from toband.domain.plan import Plan
 from toband.domain.run_model import Run, StepRun
 from toband.engine.errors import (
     AttemptNotFoundError,
@@ -89,6 +91,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         count = pages.fitting(steps)
         return pb.PlanRunResponse(
             workflow=preview.run.workflow,
+            workflow_title=preview.title[:MAX_TITLE_CHARS],
             version=preview.run.version,
             scope=preview.run.scope,
             definition_scope=preview.definition_scope,
@@ -176,9 +179,10 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def ListRuns(self, request: pb.ListRunsRequest, context: Context) -> pb.ListRunsResponse:
         states = [run_requests.run_state(state) for state in request.states]
         first = pages.last(request.page_token)
+        titles: dict[str, str] = {}
 
         async def read(last: Run | None, count: int) -> Sequence[Run]:
-            return await self._store.list_runs(
+            found = await self._store.list_runs(
                 workflow=request.workflow,
                 states=states,
                 before=last.id if last is not None else first,
@@ -186,9 +190,13 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                 parent_run=request.parent_run,
                 retry_of=request.retry_of,
             )
+            titles.update(await self._store.workflow_titles({run.workflow for run in found} - titles.keys()))
+            return found
 
         async def make(run: Run) -> pb.Run:
-            return await self._whole(await self._with_progress(run)) if run.current_step else run_messages.run(run)
+            if run.current_step:
+                return await self._whole(await self._with_progress(run))
+            return run_messages.run(run, title=titles.get(run.workflow, ""))
 
         page = await pages.filled(pages.size(request.page_size, 50), read, make)
         return pb.ListRunsResponse(runs=page.parts, next_page_token=page.token(attrgetter("id")))
@@ -205,10 +213,12 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @streaming
     async def StreamLogs(self, request: pb.StreamLogsRequest, context: Context) -> AsyncIterator[pb.StreamLogsResponse]:
+        plan: Plan | None = None
         async for item in self._logs.stream(run_requests.query(request)):
             match item:
                 case LogChunk():
-                    yield _chunk(item)
+                    plan = plan or await self.plan_of(request.run_id)
+                    yield _chunk(item, plan)
                 case LogEnd():
                     state = pb.RunState.Value(f"RUN_STATE_{item.state.value}")
                     end = pb.LogEnd(run_state=state, complete=item.complete)
@@ -227,11 +237,12 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             before=pages.last(request.page_token),
             limit=limit + 1,
         )
-        names = {run_id: await self._workflow_of(run_id) for run_id in {a.run_id for a in found}}
+        about = {run_id: await self._about(run_id) for run_id in {a.run_id for a in found}}
         usage = await self._sampler.of([attempt.id for attempt in found[:limit]])
         attempts = [
-            run_messages.process_execution(attempt, names[attempt.run_id], usage.get(attempt.id), only_latest=True)
+            run_messages.process_execution(attempt, name, usage.get(attempt.id), plan=plan, only_latest=True)
             for attempt in found[:limit]
+            for name, plan in (about[attempt.run_id],)
         ]
         count = pages.fitting(attempts)
         return pb.ListProcessExecutionsResponse(
@@ -246,9 +257,10 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         attempt = await self._store.get_attempt(request.id)
         if attempt is None:
             raise AttemptNotFoundError(request.id)
-        name = await self._workflow_of(attempt.run_id)
+        name, plan = await self._about(attempt.run_id)
         usage = (await self._sampler.of([attempt.id])).get(attempt.id)
-        return pb.GetProcessExecutionResponse(process_execution=run_messages.process_execution(attempt, name, usage))
+        made = run_messages.process_execution(attempt, name, usage, plan=plan)
+        return pb.GetProcessExecutionResponse(process_execution=made)
 
     @unary
     async def ListArtifacts(self, request: pb.ListArtifactsRequest, context: Context) -> pb.ListArtifactsResponse:
@@ -289,14 +301,20 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         """Whether the step waits for a slot of its own."""
         return step.attempt is not None and self._launches.waits(step.attempt.token)
 
-    async def _workflow_of(self, run_id: str) -> str:
+    async def plan_of(self, run_id: str) -> Plan | None:
+        """The plan of a run; None if the run was deleted."""
+        return (await self._about(run_id))[1]
+
+    async def _about(self, run_id: str) -> tuple[str, Plan | None]:
+        """The workflow of a run, and its plan."""
         run = await self._store.get_run_page(run_id, limit=0)
-        return run.workflow if run is not None else ""
+        return ("", None) if run is None else (run.workflow, await self._plans.plan_of(run))
 
 
-def _chunk(item: LogChunk) -> pb.StreamLogsResponse:
+def _chunk(item: LogChunk, plan: Plan | None) -> pb.StreamLogsResponse:
     made = pb.StreamLogsResponse(position=item.position)
     made.chunk.step = item.attempt.step
+    made.chunk.step_title = plan.title(item.attempt.step) if plan is not None else ""
     made.chunk.attempt = item.attempt.number
     made.chunk.process_execution_id = item.attempt.id
     for at, kind, data in item.pieces:

@@ -88,7 +88,7 @@ def _exhausted(draft: RunMutation, name: str, *, last: bool) -> None:
         draft.conclude(name, StepState.INCOMPLETE, reason, at=draft.then)
     else:
         draft.conclude(name, StepState.FAILED, reason, at=draft.then)
-        end_run(draft, EndingCause.ABORTED, run_texts.step_failed(name, reason))
+        end_run(draft, EndingCause.ABORTED, run_texts.step_failed(draft.plan.label(name), reason))
     step_over(draft, name)
 
 
@@ -137,7 +137,7 @@ def fail_step(
         _keep_letter(draft, draft.steps[name], error_class)
     policy = definition.final_policy
     if error_class is ErrorClass.FATAL or policy is FailurePolicy.ABORT:
-        end_run(draft, EndingCause.ABORTED, run_texts.step_failed(name, error))
+        end_run(draft, EndingCause.ABORTED, run_texts.step_failed(draft.plan.label(name), error))
     step_over(draft, name)
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from toban.definition import JobType, Step, Workflow
+from toban.limits import MAX_TITLE_CHARS
 from toband.domain.run_model import CHECK, Run, SkipReason, StepRun, StepState, Trigger
 
 
@@ -32,6 +33,16 @@ class Plan:
         """The definition of a step, or of the step of an instance such as `build[3]`."""
         found = self.steps.get(name)
         return found if found is not None else self.steps[name.partition("[")[0]]
+
+    def title(self, name: str) -> str:
+        """The title of a step, an instance or a check; empty if it is the step's id."""
+        step = self.step(name.removesuffix(CHECK))
+        return "" if step.name == step.id else step.name[:MAX_TITLE_CHARS]
+
+    def label(self, name: str) -> str:
+        """The name of a step or an instance for sentences: its id, behind the title if it has one."""
+        title = self.title(name)
+        return f"{title} ({name})" if title else name
 
     def definition(self, name: str) -> Step:
         """The definition that an attempt of that name runs: the step, or its completion check."""

@@ -99,7 +99,7 @@ def close_run(draft: RunMutation) -> None:
     elif bad:
         state = RunState.FAILED
         first = min(bad, key=lambda s: s.finished_at or draft.at)
-        draft.set_run(error=run_texts.step_failed(first.id, first.reason))
+        draft.set_run(error=run_texts.step_failed(draft.plan.label(first.id), first.reason))
         if draft.plan.steps[first.id].final_policy is FailurePolicy.ABORT:
             at = first.finished_at or draft.at
             draft.set_run(ending=Ending(cause=EndingCause.ABORTED, at=at))

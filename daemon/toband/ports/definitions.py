@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -101,6 +101,10 @@ class DefinitionStore(Protocol):
     ) -> StoredWorkflow | None: ...
 
     async def get_workflow(self, name: str) -> StoredWorkflow | None: ...
+
+    async def workflow_titles(self, names: Collection[str]) -> Mapping[str, str]:
+        """The titles of those workflows and jobs that exist, by name."""
+        ...
 
     async def list_workflows(
         self,

@@ -48,6 +48,7 @@ class PlannedStep:
     """A step of a preview. `skipped` says why it would not run; `source` is the run that its result would come from."""
 
     id: str
+    title: str
     job_type: str
     command: str
     depends_on: tuple[str, ...]
@@ -61,6 +62,7 @@ class PlannedStep:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
     run: Run
+    title: str
     definition_scope: str
     steps: Sequence[PlannedStep]
 
@@ -192,7 +194,9 @@ class RunFactory:
             if name in run.steps:
                 command = await self._evaluation.preview(plan.workflow, plan.steps[name], scope)
                 steps.append(_planned(plan, run.steps[name], command))
-        return Preview(run=run, definition_scope=definition_scope(plan.workflow, run), steps=steps)
+        return Preview(
+            run=run, title=plan.workflow.title, definition_scope=definition_scope(plan.workflow, run), steps=steps
+        )
 
     async def _current(self, workflow: str) -> StoredWorkflow:
         stored = await self._store.get_workflow(workflow)
@@ -225,6 +229,7 @@ def _planned(plan: Plan, run: StepRun, command: str) -> PlannedStep:
     step = plan.steps[run.id]
     return PlannedStep(
         id=step.id,
+        title=step.name,
         job_type=step.job_type.value,
         command=command,
         depends_on=step.depends_on,

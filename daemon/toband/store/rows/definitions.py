@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -61,6 +61,7 @@ _OLDEST_ACTIVE = (
     .limit(1)
 )
 _CHANGE = update(workflows).where(workflows.c.name == bindparam("of_name"))
+_TITLES = select(workflows.c.name, workflows.c.title).where(workflows.c.name.in_(bindparam("names", expanding=True)))
 _DELETE = delete(workflows).where(workflows.c.name == bindparam("of_name"))
 
 
@@ -233,6 +234,11 @@ class SqlDefinitions(OpenDatabase):
     @reading
     def get_workflow(self, connection: Connection, name: str) -> StoredWorkflow | None:
         return read(connection, name)
+
+    @reading
+    def workflow_titles(self, connection: Connection, names: Collection[str]) -> Mapping[str, str]:
+        found = connection.execute(_TITLES, {"names": list(names)})
+        return dict(found.tuples().all())
 
     @reading
     def list_workflows(
