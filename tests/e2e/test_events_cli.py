@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
-from helpers.daemon import Daemon, running_daemon
+from helpers.command import Toban
+from helpers.daemon import running_daemon
 from helpers.wait import wait_until
-from toban.cli.command_line import main
 
 LISTENERS = """
 name: invoices
@@ -58,34 +55,6 @@ description: x
 params: {who: {type: string}}
 steps: {only: {run: 'echo {{ params.who }} {{ event.payload.issueId }}'}}
 """.replace("PATH_OF_PYTHON", json.dumps(sys.executable))
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command wrote."""
-
-    out: str
-    err: str
-
-    @property
-    def data(self) -> Any:
-        return json.loads(self.out)
-
-
-@dataclass(frozen=True)
-class Toban:
-    """Runs commands against the daemon of the module."""
-
-    daemon: Daemon
-
-    def __call__(self, *arguments: str, stdin: str = "", code: int = 0) -> Said:
-        """In this process: starting another one takes longer than everything that is done here."""
-        given, out, err = (io.TextIOWrapper(io.BytesIO(text), "utf-8") for text in (stdin.encode(), b"", b""))
-        with patch.multiple(sys, stdin=given, stdout=out, stderr=err):
-            ended = main(["--server", self.daemon.socket, *arguments])
-        said = [stream.buffer.getvalue().decode() for stream in (out, err)]
-        assert ended == code, "".join(said)
-        return Said(*said)
 
 
 @pytest.fixture(scope="module")

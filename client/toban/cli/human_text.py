@@ -22,6 +22,8 @@ LONGEST: Final = 5000
 
 _WORD: Final = re.compile(r"[A-Z][a-z]*")
 
+_NO_WIDTH: Final = frozenset({"Mn", "Me", "Cf"})
+
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 
@@ -97,9 +99,10 @@ def last_state(line: str) -> str:
 
 
 def width(text: str) -> int:
-    """The width in columns: wide characters take two, combining ones none."""
+    """The width in columns: wide characters take two, combining and invisible ones none."""
     if text.isascii():
         return len(text)
     return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
+        0 if unicodedata.category(char) in _NO_WIDTH else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
     )

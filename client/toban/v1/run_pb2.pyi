@@ -626,6 +626,7 @@ class Run(_message.Message):
     PARAMS_BYTES_FIELD_NUMBER: _builtins.int
     WAITING_STEPS_FIELD_NUMBER: _builtins.int
     DEFINITION_SCOPE_FIELD_NUMBER: _builtins.int
+    WORKFLOW_TITLE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     workflow: _builtins.str
@@ -682,6 +683,10 @@ class Run(_message.Message):
     definition_scope: _builtins.str
     """Name of the scope of the definition that the steps were selected by; empty if none was. Then the `scope` `full` means
     all steps. Empty in lists.
+    """
+    workflow_title: _builtins.str
+    """Title of the workflow, at most 200 characters: in the version of the run; in lists that of the current version, and
+    empty if the workflow was deleted.
     """
     @_builtins.property
     def params(self) -> _struct_pb2.Struct:
@@ -768,10 +773,11 @@ class Run(_message.Message):
         params_bytes: _builtins.int = ...,
         waiting_steps: _abc.Iterable[_builtins.str] | None = ...,
         definition_scope: _builtins.str = ...,
+        workflow_title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "definition_scope", b"definition_scope", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "steps_ended", b"steps_ended", "steps_total", b"steps_total", "summary", b"summary", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "waiting_steps", b"waiting_steps", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "definition_scope", b"definition_scope", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "steps_ended", b"steps_ended", "steps_total", b"steps_total", "summary", b"summary", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "waiting_steps", b"waiting_steps", "workflow", b"workflow", "workflow_title", b"workflow_title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -973,6 +979,7 @@ class Step(_message.Message):
     RETRY_STOPPED_FIELD_NUMBER: _builtins.int
     SKIPPED_BY_FIELD_NUMBER: _builtins.int
     SKIP_NOTE_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """As in the definition; an instance adds its number, as in `build[0]`."""
     index: _builtins.int
@@ -1030,6 +1037,8 @@ class Step(_message.Message):
     skipped_by: _builtins.str
     """For a step that RetryRun skipped: who asked for it, and why; empty otherwise. `reason` is the failure that it had."""
     skip_note: _builtins.str
+    title: _builtins.str
+    """Title for people, at most 200 characters; the id if the definition has none. An instance has the title of its step."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -1088,10 +1097,11 @@ class Step(_message.Message):
         retry_stopped: _builtins.bool = ...,
         skipped_by: _builtins.str = ...,
         skip_note: _builtins.str = ...,
+        title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "exit_code", b"exit_code", "finished_at", b"finished_at", "instance", b"instance", "not_before", b"not_before", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "approvers", b"approvers", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "item_bytes", b"item_bytes", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "retry_stopped", b"retry_stopped", "skip_note", b"skip_note", "skip_reason", b"skip_reason", "skipped_by", b"skipped_by", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "approvers", b"approvers", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "item_bytes", b"item_bytes", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "retry_stopped", b"retry_stopped", "skip_note", b"skip_note", "skip_reason", b"skip_reason", "skipped_by", b"skipped_by", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "title", b"title", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -1174,6 +1184,7 @@ class ProcessExecution(_message.Message):
     ITERATION_FIELD_NUMBER: _builtins.int
     CHECK_FIELD_NUMBER: _builtins.int
     CHILD_RUN_FIELD_NUMBER: _builtins.int
+    STEP_TITLE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     job: _builtins.str
@@ -1208,6 +1219,8 @@ class ProcessExecution(_message.Message):
     """True for a completion check."""
     child_run: _builtins.str
     """For a `workflow` step: id of the child run, and there is no process. Empty otherwise."""
+    step_title: _builtins.str
+    """Title of the step, if it differs from its id; without the number of an instance."""
     @_builtins.property
     def ending(self) -> Global___ProcessEnding:
         """How its process tree was ended."""
@@ -1244,10 +1257,11 @@ class ProcessExecution(_message.Message):
         iteration: _builtins.int = ...,
         check: _builtins.bool = ...,
         child_run: _builtins.str = ...,
+        step_title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "ending", b"ending", "exit_code", b"exit_code", "finished_at", b"finished_at", "resources", b"resources", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "check", b"check", "child_run", b"child_run", "command", b"command", "dropped_bytes", b"dropped_bytes", "ending", b"ending", "error_class", b"error_class", "error_message", b"error_message", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "iteration", b"iteration", "job", b"job", "pid", b"pid", "resources", b"resources", "run_id", b"run_id", "signal", b"signal", "started_at", b"started_at", "state", b"state", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "step", b"step", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "check", b"check", "child_run", b"child_run", "command", b"command", "dropped_bytes", b"dropped_bytes", "ending", b"ending", "error_class", b"error_class", "error_message", b"error_message", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "iteration", b"iteration", "job", b"job", "pid", b"pid", "resources", b"resources", "run_id", b"run_id", "signal", b"signal", "started_at", b"started_at", "state", b"state", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "step", b"step", "step_title", b"step_title", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -1539,6 +1553,7 @@ class PlanRunResponse(_message.Message):
     LEFT_OUT_FIELD_NUMBER: _builtins.int
     SCOPE_FIELD_NUMBER: _builtins.int
     DEFINITION_SCOPE_FIELD_NUMBER: _builtins.int
+    WORKFLOW_TITLE_FIELD_NUMBER: _builtins.int
     workflow: _builtins.str
     version: _builtins.int
     """Version of the definition that would run."""
@@ -1547,6 +1562,8 @@ class PlanRunResponse(_message.Message):
     scope: _builtins.str
     """As in Run."""
     definition_scope: _builtins.str
+    workflow_title: _builtins.str
+    """Title of the workflow, at most 200 characters."""
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedStep]:
         """In an order in which they could run one by one; as many as fit into one message."""
@@ -1560,10 +1577,11 @@ class PlanRunResponse(_message.Message):
         left_out: _builtins.int = ...,
         scope: _builtins.str = ...,
         definition_scope: _builtins.str = ...,
+        workflow_title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition_scope", b"definition_scope", "left_out", b"left_out", "scope", b"scope", "steps", b"steps", "version", b"version", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition_scope", b"definition_scope", "left_out", b"left_out", "scope", b"scope", "steps", b"steps", "version", b"version", "workflow", b"workflow", "workflow_title", b"workflow_title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1584,6 +1602,7 @@ class PlannedStep(_message.Message):
     MAX_ITERATIONS_FIELD_NUMBER: _builtins.int
     SKIP_REASON_FIELD_NUMBER: _builtins.int
     SOURCE_RUN_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     job_type: Global___JobType.ValueType
     command: _builtins.str
@@ -1598,6 +1617,8 @@ class PlannedStep(_message.Message):
     """Why it would not run; unspecified if it would."""
     source_run: _builtins.str
     """Id of the run that its results would come from; empty if none."""
+    title: _builtins.str
+    """Title for people, at most 200 characters; the id if the definition has none."""
     @_builtins.property
     def depends_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -1612,10 +1633,11 @@ class PlannedStep(_message.Message):
         max_iterations: _builtins.int = ...,
         skip_reason: Global___SkipReason.ValueType = ...,
         source_run: _builtins.str = ...,
+        title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "depends_on", b"depends_on", "for_each", b"for_each", "id", b"id", "job_type", b"job_type", "max_iterations", b"max_iterations", "skip_reason", b"skip_reason", "source_run", b"source_run", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "depends_on", b"depends_on", "for_each", b"for_each", "id", b"id", "job_type", b"job_type", "max_iterations", b"max_iterations", "skip_reason", b"skip_reason", "source_run", b"source_run", "title", b"title", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2226,9 +2248,12 @@ class LogChunk(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     PROCESS_EXECUTION_ID_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    STEP_TITLE_FIELD_NUMBER: _builtins.int
     step: _builtins.str
     attempt: _builtins.int
     process_execution_id: _builtins.str
+    step_title: _builtins.str
+    """Title of the step, if it differs from its id; without the number of an instance."""
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogRecord]: ...
     def __init__(
@@ -2238,10 +2263,11 @@ class LogChunk(_message.Message):
         attempt: _builtins.int = ...,
         process_execution_id: _builtins.str = ...,
         records: _abc.Iterable[Global___LogRecord] | None = ...,
+        step_title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "process_execution_id", b"process_execution_id", "records", b"records", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "process_execution_id", b"process_execution_id", "records", b"records", "step", b"step", "step_title", b"step_title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -130,6 +130,7 @@ Ask = Callable[[SqlStore, Run], Awaitable[Any]]
 
 ASKED: dict[str, Ask] = {
     "get_workflow": lambda store, _: store.get_workflow("backup"),
+    "workflow_titles": lambda store, _: store.workflow_titles(["a", "b"]),
     "list_workflows": lambda store, _: store.list_workflows(after="a"),
     "list_workflows label": lambda store, _: store.list_workflows(after="a", labels={"a": "b"}),
     "list_workflows labels": lambda store, _: store.list_workflows(after="a", labels={"a": "b", "c": "d"}),

@@ -35,6 +35,13 @@ async def test_a_created_workflow_is_read_back_whole(store: Store) -> None:
     assert definition.created_at == NOW
 
 
+async def test_titles(store: Store) -> None:
+    await store.create_workflow(text(title="夜"), at=NOW)
+    await store.create_workflow(text("other", title="t"), at=NOW)
+    assert await store.workflow_titles(["backup", "nope"]) == {"backup": "夜"}
+    assert await store.workflow_titles([]) == {}
+
+
 async def test_what_is_not_there(store: Store) -> None:
     assert await store.get_workflow("nope") is None
     assert await store.get_version("nope", 1) is None

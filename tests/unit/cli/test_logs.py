@@ -142,6 +142,7 @@ def test_for_programs(cli: Cli, daemon: FakeDaemon, single: RunRecord) -> None:
     assert first == {
         "at": "2026-02-01T00:15:30.500Z",
         "step": "one",
+        "step_title": "",
         "attempt": 1,
         "stream": "stdout",
         "text": "",

@@ -107,6 +107,7 @@ def test_words_of_others_stay_in_their_line() -> None:
 
 def test_wide_characters_are_two_columns() -> None:
     assert human_text.width("当番 a") == 6
+    assert human_text.width("か\u3099 ❤\ufe0f") == 4
     assert wide_table(["A", "B"], [["当番", "x"], ["abcdef", "y"]]).splitlines() == [
         "A       B",
         "当番    x",

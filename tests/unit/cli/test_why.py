@@ -43,7 +43,7 @@ def nightly(daemon: FakeDaemon) -> workflow_pb2.Workflow:
 def test_the_next_times_on_the_clocks_of_the_schedule(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.due_times += [due("2026-02-01 03:00:00+01:00"), due("2026-02-02 03:00:00+01:00")]
     result = cli("workflows", "next", "nightly")
-    assert (result.code, result.err) == (0, "")
+    assert (result.code, result.err) == (0, "Title of nightly (nightly)\n")
     assert result.out.splitlines() == [
         "DAY  DUE                        ZONE",
         "Sun  2026-02-01 03:00:00+01:00  Europe/Berlin",
@@ -63,6 +63,7 @@ def test_that_nothing_starts_at_the_next_times_is_told(
     result = cli("workflows", "next", "nightly")
     assert (result.code, len(result.out.splitlines())) == (0, 2)
     assert result.err.splitlines() == [
+        "Title of nightly (nightly)",
         "nightly is disabled: no run starts until `toban workflows enable nightly`",
         "the daemon is draining: no run starts until `toban system resume`",
     ]
@@ -75,7 +76,7 @@ def test_the_next_times_of_a_job(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.add_job("tidy").enabled = False
     result = cli("workflows", "next", "tidy")
     assert (result.code, len(result.out.splitlines())) == (0, 2)
-    assert result.err == "tidy is disabled: no run starts until `toban jobs enable tidy`\n"
+    assert result.err == "Title of tidy (tidy)\ntidy is disabled: no run starts until `toban jobs enable tidy`\n"
 
 
 def test_clock_changes_blackouts_and_jitter_are_marked(cli: Cli, daemon: FakeDaemon) -> None:
@@ -142,7 +143,7 @@ def test_why_in_sentences(cli: Cli, daemon: FakeDaemon) -> None:
     )
     result = cli("why", "nightly")
     assert (result.code, result.err) == (0, "")
-    assert result.out == "It was due, and was skipped: disabled.\nIt is\\x1b[2J due.\n"
+    assert result.out == "Title of nightly (nightly)\nIt was due, and was skipped: disabled.\nIt is\\x1b[2J due.\n"
     data = cli("why", "nightly", "-o", "json").data
     assert data["fires"][0]["reason"] == "NOT_STARTED_REASON_DISABLED"
     assert data["sentences"][0].startswith("It was due")
@@ -153,7 +154,7 @@ def test_why_in_sentences(cli: Cli, daemon: FakeDaemon) -> None:
 
 def test_why_at_a_time(cli: Cli, daemon: FakeDaemon) -> None:
     assert cli("why", "nightly", "--at", "2026-02-01T03:00").code == 0
-    (request,) = daemon.seen
+    request, _ = daemon.seen
     assert isinstance(request, workflow_pb2.ExplainScheduleRequest)
     assert request.at.ToJsonString() == "2026-01-31T18:00:00Z"
     wrong = cli("why", "nightly", "--at", "noon")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from toband.domain.plan import Plan
@@ -31,6 +32,14 @@ def test_what_comes_after() -> None:
     assert plan.after(["a"]) == {"a", "b", "c", "d"}
     assert plan.after(["e"]) == {"e"}
     assert plan.after([]) == set()
+
+
+def test_titles_and_labels_of_steps() -> None:
+    defined = workflow(STEPS)
+    named = replace(defined, steps={**defined.steps, "c": replace(defined.steps["c"], name="集計")})
+    plan = Plan(named)
+    assert [plan.title(name) for name in ("a", "b.check", "c", "c[3]")] == ["", "", "集計", "集計"]
+    assert [plan.label(name) for name in ("a", "c", "c[3]")] == ["a", "集計 (c)", "集計 (c[3])"]
 
 
 def test_names_of_attempts_and_instances() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -17,6 +17,7 @@ from toban.cli.syntax import Argument
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
+    from toban.v1 import job_pb2, workflow_pb2
 
 RunArgument = Annotated[
     str,
@@ -74,6 +75,7 @@ _NUMBERED: Final = re.compile(r"(.+)#(\d+)")
 # How many names are searched for a suggestion.
 _CANDIDATES: Final = 5000
 _PAGE: Final = 1000
+_SHOWN: Final = 3
 
 
 @contextmanager
@@ -135,7 +137,7 @@ def about_job(client: SyncClient, name: str, what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _about(name: str, what: str, noun: str, known: Callable[[], list[str]]) -> Iterator[None]:
+def _about(name: str, what: str, noun: str, known: Callable[[], Mapping[str, str]]) -> Iterator[None]:
     try:
         with doing(what):
             yield
@@ -145,7 +147,7 @@ def _about(name: str, what: str, noun: str, known: Callable[[], list[str]]) -> I
         raise
 
 
-def _suggestion(name: str, noun: str, list_known: Callable[[], list[str]]) -> str:
+def _suggestion(name: str, noun: str, list_known: Callable[[], Mapping[str, str]]) -> str:
     from toban.sdk import TobanError
 
     try:
@@ -154,6 +156,9 @@ def _suggestion(name: str, noun: str, list_known: Callable[[], list[str]]) -> st
         return ""
     if name in known:
         return ""
+    titled = [each for each, title in known.items() if title == name]
+    if titled:
+        return f"that is the title of {' and of '.join(titled[:_SHOWN])}"
     close = difflib.get_close_matches(name, known, n=3)
     if close:
         return f"did you mean {' or '.join(close)}?"
@@ -162,10 +167,23 @@ def _suggestion(name: str, noun: str, list_known: Callable[[], list[str]]) -> st
     return f"`toban {noun}s list` lists all {noun}s"
 
 
-def _workflows(client: SyncClient) -> list[str]:
+def _workflows(client: SyncClient) -> dict[str, str]:
+    """Titles by name."""
     found = islice(client.list_workflows(page_size=_PAGE), _CANDIDATES)
-    return [workflow.name for workflow in found]
+    return {workflow.name: workflow.title for workflow in found}
 
 
-def _jobs(client: SyncClient) -> list[str]:
-    return [job.name for job in islice(client.list_jobs(page_size=_PAGE), _CANDIDATES)]
+def _jobs(client: SyncClient) -> dict[str, str]:
+    return {job.name: job.title for job in islice(client.list_jobs(page_size=_PAGE), _CANDIDATES)}
+
+
+def stored(client: SyncClient, name: str) -> workflow_pb2.Workflow | job_pb2.Job | None:
+    """The workflow or the job of that name; None if it was deleted."""
+    from toban.sdk import NotFound
+
+    try:
+        return client.get_workflow(name)
+    except NotFound:
+        with suppress(NotFound):
+            return client.get_job(name)
+    return None

@@ -101,6 +101,7 @@ def list_letters(
       toban dead-letters list
       toban dead-letters list --workflow nightly-report --all
     """
+    from toban.cli.render.title_text import label
     from toban.v1 import dead_letter_pb2
 
     here = session(ctx, output)
@@ -114,8 +115,8 @@ def list_letters(
         )
     columns: list[Column[dead_letter_pb2.DeadLetter]] = [
         Column("ID", lambda letter: letter.id),
-        Column("WORKFLOW", lambda letter: letter.workflow, lambda _: "bold"),
-        Column("STEP", lambda letter: letter.step, lambda _: "bold"),
+        Column("WORKFLOW", lambda letter: label(letter.workflow, letter.workflow_title), lambda _: "bold"),
+        Column("STEP", lambda letter: label(letter.step, letter.step_title), lambda _: "bold"),
         Column("STATE", letter_state, lambda letter: _STYLES.get(letter_state(letter), "")),
         Column("ATTEMPTS", lambda letter: str(letter.attempts), optional=True),
         Column("CREATED", lambda letter: clock(letter.created_at), optional=True),
@@ -140,11 +141,12 @@ def show(ctx: Context, letter: LetterArgument, output: OutputOption = None) -> N
       toban dead-letters show 0192f3a4-5b6c-7d8e-9f01-23456789abcd
     """
     from toban.cli.render.run_names import names_of
+    from toban.cli.render.run_text import run_name
 
     here = session(ctx, output)
     with connect(here, f"show dead letter {shown(letter)}") as client:
         found = client.get_dead_letter(letter)
-        names = names_of(client, (found.run_id, found.requeued_as))
+        names = names_of(client, (found.run_id, found.requeued_as), run_name)
     emit_one(here, found, name=found.id, show=lambda: _show(here, found, names))
 
 
@@ -216,6 +218,7 @@ _STYLES = {"open": "red", "requeued": "green", "discarded": "dim"}
 
 def _show(here: Session, letter: dead_letter_pb2.DeadLetter, names: Mapping[str, str]) -> None:
     from toban.cli.render.step_text import typed
+    from toban.cli.render.title_text import label
     from toban.v1 import run_pb2
 
     resolved = clock(letter.resolved_at, absent="")
@@ -227,7 +230,8 @@ def _show(here: Session, letter: dead_letter_pb2.DeadLetter, names: Mapping[str,
             ("dead letter", letter.id),
             ("state", letter_state(letter)),
             ("run", f"{run} ({letter.run_id})" if run != letter.run_id else run),
-            ("step", letter.step),
+            ("title", letter.workflow_title),
+            ("step", label(letter.step, letter.step_title)),
             ("error", letter.error_message),
             ("class", run_pb2.ErrorClass.Name(letter.error_class).removeprefix("ERROR_CLASS_")),
             ("attempts", str(letter.attempts)),

@@ -120,7 +120,7 @@ class _Choice:
 
 
 def _choose(run: run_pb2.Run, step: str, what: str) -> _Choice:
-    from toban.cli.render.step_text import CHECK
+    from toban.cli.render.step_text import CHECK, step_label
 
     if not step:
         loops = any(one.max_iterations for one in run.steps)
@@ -128,7 +128,7 @@ def _choose(run: run_pb2.Run, step: str, what: str) -> _Choice:
     known = {one.id: one for one in run.steps}
     base = known.get(step.removesuffix(CHECK))
     if base is None or (step != base.id and not base.max_iterations):
-        steps = ", ".join(one.id for one in run.steps[:20])
+        steps = ", ".join(step_label(one) for one in run.steps[:20])
         raise Failure(
             f"cannot {what}: no step {shown(step)}",
             Exit.NOT_FOUND,
@@ -230,6 +230,7 @@ class _Objects:
                 {
                     "at": record.at.ToJsonString(),
                     "step": chunk.step,
+                    "step_title": chunk.step_title,
                     "attempt": chunk.attempt,
                     "stream": run_pb2.LogStream.Name(record.stream).removeprefix("LOG_STREAM_").lower(),
                     "text": decoder.decode(record.data),

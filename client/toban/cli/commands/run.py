@@ -157,11 +157,13 @@ def _show_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse)
 
 def _write_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse) -> None:
     from toban.cli.render.run_names import names_of
+    from toban.cli.render.title_text import label, title_column
 
     steps: Sequence[run_pb2.PlannedStep] = plan.steps
     names = names_of(client, (step.source_run for step in steps))
     columns: list[Column[run_pb2.PlannedStep]] = [
         Column("STEP", lambda step: step.id, lambda step: "dim" if step.skip_reason else "bold"),
+        *title_column(steps, lambda step: step.id, lambda step: step.title),
         Column("RUNS", lambda step: "-" if step.skip_reason else step.command, folds=True),
         Column("AFTER", lambda step: ", ".join(step.depends_on) or "-", folds=True),
         Column("NOTE", lambda step: plan_note(step, names), folds=True),
@@ -173,7 +175,8 @@ def _write_plan(here: Session, client: SyncClient, plan: run_pb2.PlanRunResponse
     steps_text = f"{running} of {len(steps)} steps"
     if plan.definition_scope:
         steps_text += f" (scope {plan.definition_scope})"
-    here.note(f"{plan.workflow} (version {plan.version}) would run {steps_text}; nothing was started")
+    what = f"{label(plan.workflow, plan.workflow_title)} (version {plan.version})"
+    here.note(f"{what} would run {steps_text}; nothing was started")
 
 
 def plan_note(step: run_pb2.PlannedStep, names: dict[str, str]) -> str:

@@ -77,6 +77,7 @@ def list_runs(
       toban runs list --state running -o name
     """
     from toban.cli.render.run_text import run_event, run_name, run_state, run_style
+    from toban.cli.render.title_text import title_column
     from toban.v1 import run_pb2
 
     here = session(ctx, output)
@@ -90,6 +91,7 @@ def list_runs(
     now = datetime.now(UTC)
     columns: list[Column[run_pb2.Run]] = [
         Column("RUN", run_name, lambda _: "bold"),
+        *title_column(found, lambda run: run.workflow, lambda run: run.workflow_title),
         Column("STATE", run_state, run_style, folds=True),
         Column("STEPS", lambda run: f"{run.steps_ended}/{run.steps_total}"),
         Column("CREATED", lambda run: clock(run.created_at)),
@@ -193,6 +195,7 @@ def processes(
     """
     from toban.cli.render.process_text import process_note, process_state, process_style
     from toban.cli.render.resource_text import cpu, memory
+    from toban.cli.render.title_text import title_column
 
     here = session(ctx, output)
     with connect(here, f"list the processes of {shown(run)}") as client:
@@ -203,6 +206,7 @@ def processes(
     now = datetime.now(UTC)
     columns: list[Column[run_pb2.ProcessExecution]] = [
         Column("STEP", lambda process: process.step, lambda _: "bold"),
+        *title_column(found, lambda process: process.step, lambda process: process.step_title),
         Column("ATTEMPT", _attempt),
         Column("STATE", process_state, process_style),
         Column("EXIT", _exit),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final
 
-from toban.cli.args.names import NameArgument, about_workflow, connect
+from toban.cli.args.names import NameArgument, about_workflow, connect, stored
 from toban.cli.args.time_options import time_option
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word, moment, one_line
 from toban.cli.render.output import Column, emit_list, emit_one, take
-from toban.cli.session import LimitOption, OutputOption, Session, session, shown
+from toban.cli.render.title_text import differs, label
+from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Context, Option
 from toban.quantity_text import duration_text
 
@@ -60,7 +61,9 @@ def why(
     asked = time_option(at, "--at", what)
     with connect(here, what) as client, about_workflow(client, name, what):
         found = client.explain_schedule(name, at=asked)
-    emit_one(here, found, name=name, show=lambda: print(*map(one_line, found.sentences), sep="\n"))
+        known = stored(client, name) if here.output is OutputFormat.TABLE else None
+    heading = [label(name, known.title)] if known is not None and differs(name, known.title) else []
+    emit_one(here, found, name=name, show=lambda: print(*map(one_line, (*heading, *found.sentences)), sep="\n"))
 
 
 def _show_ledger(here: Session, name: str, limit: int, what: str) -> None:

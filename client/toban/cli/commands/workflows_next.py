@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
-from toban.cli.args.names import NameArgument, about_workflow, connect
+from toban.cli.args.names import NameArgument, about_workflow, connect, stored
 from toban.cli.args.time_options import time_option
 from toban.cli.human_text import one_line
 from toban.cli.render.output import Column, emit_list
+from toban.cli.render.title_text import differs, label
 from toban.cli.session import OutputFormat, OutputOption, session, shown
 from toban.cli.syntax import Context, Option
 from toban.quantity_text import duration_text
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
-    from toban.v1 import workflow_pb2
+    from toban.v1 import job_pb2, workflow_pb2
 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -51,7 +52,8 @@ def next_due(
         # Only people need the reason.
         asked = not found and here.output is OutputFormat.TABLE
         sentences = client.explain_schedule(name).sentences if asked else ()
-        held = tuple(_held_back(client, name)) if found and here.output is OutputFormat.TABLE else ()
+        known = stored(client, name) if found and here.output is OutputFormat.TABLE else None
+        held = tuple(_held_back(client, known)) if known is not None else ()
     columns: list[Column[workflow_pb2.DueTime]] = [
         Column("DAY", _day),
         Column("DUE", lambda due: due.local, lambda _: "bold"),
@@ -65,22 +67,21 @@ def next_due(
         columns.append(Column("STARTS", _start))
     if any(_note(due) for due in found):
         columns.append(Column("NOTE", _note, lambda _: "yellow", folds=True))
+    if known is not None and differs(name, known.title):
+        here.note(one_line(label(name, known.title)))
     empty = f"{shown(name)} has no known due time"
     emit_list(here, found, columns, name=lambda due: str(due.local), empty=empty)
     for sentence in (*sentences, *held):
         here.note(one_line(sentence))
 
 
-def _held_back(client: SyncClient, name: str) -> Iterator[str]:
+def _held_back(client: SyncClient, known: workflow_pb2.Workflow | job_pb2.Job) -> Iterator[str]:
     """Reasons why no run will start at these times, as of now."""
-    from toban.sdk import NotFound
+    from toban.v1 import job_pb2
 
-    try:
-        enabled, noun = client.get_workflow(name).enabled, "workflows"
-    except NotFound:
-        enabled, noun = client.get_job(name).enabled, "jobs"
-    if not enabled:
-        yield f"{shown(name)} is disabled: no run starts until `toban {noun} enable {name}`"
+    if not known.enabled:
+        noun = "jobs" if isinstance(known, job_pb2.Job) else "workflows"
+        yield f"{shown(known.name)} is disabled: no run starts until `toban {noun} enable {known.name}`"
     if client.get_info().draining:
         yield "the daemon is draining: no run starts until `toban system resume`"
 

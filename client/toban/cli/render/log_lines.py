@@ -5,6 +5,7 @@ Chunks of several steps arrive interleaved, and a chunk may end within a line: a
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 # A longer line is split.
 _LONGEST: Final = 1024 * 1024
+
+# The number of an instance, and the suffix of a completion check.
+_PART: Final = re.compile(r"(\[[0-9]+\])?(\.check)?\Z")
 
 # run_pb2.LOG_STREAM_SYSTEM, without importing run_pb2.
 _SYSTEM: Final = 3
@@ -35,6 +39,7 @@ class Prefixer:
         self._steps = steps
         self._timestamps = timestamps
         self._rests: dict[tuple[str, int], _Rest] = {}
+        self._titles: dict[str, str] = {}
 
     def feed(self, chunk: run_pb2.LogChunk) -> bytes:
         """The lines that are complete now."""
@@ -46,7 +51,7 @@ class Prefixer:
             if record.stream == _SYSTEM:
                 # A message of Toban, which may contain untrusted text.
                 data = f"{escaped_line(data.decode('utf-8', 'replace').rstrip())}\n".encode()
-            prefix = self._prefix(chunk.step, record)
+            prefix = self._prefix(self._name(chunk), record)
             if rest is not None:
                 end = data.find(b"\n") + 1
                 if not end and len(rest.data) + len(data) < _LONGEST:
@@ -71,6 +76,15 @@ class Prefixer:
         out = b"".join(rest.prefix + rest.data + b"\n" for rest in self._rests.values())
         self._rests.clear()
         return out
+
+    def _name(self, chunk: run_pb2.LogChunk) -> str:
+        """The title, with the number of an instance; with the id too if another step has the same title."""
+        if not chunk.step_title:
+            return chunk.step
+        own = _PART.sub("", chunk.step)
+        if self._titles.setdefault(chunk.step_title, own) != own:
+            return f"{chunk.step_title} ({chunk.step})"
+        return chunk.step_title + chunk.step.removeprefix(own)
 
     def _prefix(self, step: str, record: run_pb2.LogRecord) -> bytes:
         sign = "*" if record.stream == _SYSTEM else "|"

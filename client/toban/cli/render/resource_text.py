@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from toban.cli.render.output import Column, paint, table
 from toban.cli.render.step_text import step_order
+from toban.cli.render.title_text import title_column
 from toban.cli.session import Session
 from toban.quantity_text import duration_text, size_text
 from toban.v1 import run_pb2
@@ -44,6 +45,7 @@ def show_resources(here: Session, processes: Sequence[run_pb2.ProcessExecution])
     print(paint(here, "Resource use:", "bold"))
     columns: list[Column[run_pb2.ProcessExecution]] = [
         Column("STEP", lambda process: process.step, lambda _: "bold"),
+        *title_column(processes, lambda process: process.step, lambda process: process.step_title),
         Column("CPU", cpu),
         Column("MEMORY", memory),
         Column("PROCESSES", lambda process: f"{process.resources.peak_processes}"),

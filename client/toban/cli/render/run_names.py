@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from toban.cli.render.run_text import run_name
+from toban.cli.render.run_text import run_label
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 _MOST: Final = 10
 
 
-def names_of(client: SyncClient, ids: Iterable[str]) -> dict[str, str]:
-    """`nightly#3` for each id of a run that still exists."""
+def names_of(client: SyncClient, ids: Iterable[str], show: Callable[[run_pb2.Run], str] = run_label) -> dict[str, str]:
+    """`nightly#3`, with a title, for each id of a run that still exists."""
     from toban.sdk import NotFound
 
     names: dict[str, str] = {}
     for run_id in list(dict.fromkeys(filter(None, ids)))[:_MOST]:
         try:
-            names[run_id] = run_name(client.get_run(run_id))
+            names[run_id] = show(client.get_run(run_id))
         except NotFound:
             continue
     return names

@@ -24,7 +24,8 @@ from toban.cli.render.run_text import (
     shortfall,
 )
 from toban.cli.render.step_table import Row, step_rows
-from toban.cli.render.step_text import CHECK, needs_approval, summary_text, typed
+from toban.cli.render.step_text import CHECK, needs_approval, step_label, summary_text, typed
+from toban.cli.render.title_text import differs, label, title_column
 from toban.cli.session import Session
 from toban.quantity_text import counted, size_text
 from toban.v1 import run_pb2
@@ -50,6 +51,7 @@ class Tail:
     """The last lines of a step, or of its completion check."""
 
     name: str
+    title: str
     attempt: int
     lines: Sequence[str]
 
@@ -94,7 +96,7 @@ def failed_tails(client: SyncClient, run: run_pb2.Run) -> list[Tail]:
                     last.feed(record.data)
         except NotFound:
             continue
-        tails.append(Tail(name=name, attempt=attempt, lines=last.shown()))
+        tails.append(Tail(name=name, title=step.title, attempt=attempt, lines=last.shown()))
     return tails
 
 
@@ -119,6 +121,7 @@ def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
         here,
         [
             ("run", f"{run_name(run)} (version {run.version})"),
+            ("title", run.workflow_title if differs(run.workflow, run.workflow_title) else ""),
             ("id", run.id),
             ("state", run_state(run)),
             ("error", run_error(run)),
@@ -147,6 +150,7 @@ def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
     rows = step_rows(run.steps, now=now, every=all_steps, names=names)
     columns: list[Column[Row]] = [
         Column("STEP", lambda row: row.label, lambda row: "bold" if row.step is not None else "dim"),
+        *title_column(rows, lambda row: row.name, lambda row: row.title),
         Column("STATE", lambda row: row.state, lambda row: row.style),
         Column("EXIT", lambda row: row.exit_code),
         Column("STARTED", lambda row: row.started, optional=True),
@@ -169,7 +173,7 @@ def _hint_next(here: Session, run: run_pb2.Run, *, hidden: bool) -> None:
     for step in run.steps:
         if needs_approval(step):
             command = f"toban runs approve {run_name(run)} {typed(step.id)}"
-            here.note(f"hint: `{command}` approves {step.id}")
+            here.note(f"hint: `{command}` approves {step_label(step)}")
     if run.HasField("paused_at") and not run.HasField("finished_at"):
         here.note(f"hint: `toban runs resume {run_name(run)}` resumes it")
     elif run.state in _RETRYABLE or missing:
@@ -178,7 +182,7 @@ def _hint_next(here: Session, run: run_pb2.Run, *, hidden: bool) -> None:
 
 def _write_tail(here: Session, run: run_pb2.Run, tail: Tail) -> None:
     print()
-    print(paint(here, f"Last lines of {tail.name} (attempt {tail.attempt}):", run_style(run)))
+    print(paint(here, f"Last lines of {label(tail.name, tail.title)} (attempt {tail.attempt}):", run_style(run)))
     for line in tail.lines:
         print(f"  {line}")
     if not tail.lines:

@@ -8,6 +8,7 @@ from toban.cli.exits import Exit
 from toban.cli.human_text import enum_word
 from toban.cli.render.reason_text import run_ending, run_waits
 from toban.cli.render.state_style import state_style
+from toban.cli.render.title_text import differs
 from toban.quantity_text import counted
 from toban.v1 import run_pb2
 
@@ -24,6 +25,12 @@ _OPEN: Final = (run_pb2.RUN_STATE_PENDING, run_pb2.RUN_STATE_RUNNING)
 def run_name(run: run_pb2.Run) -> str:
     """The short name of a run: `nightly-report#3`."""
     return f"{run.workflow}#{run.number}"
+
+
+def run_label(run: run_pb2.Run) -> str:
+    """The name of a run with the title of its workflow: `夜間バッチ (nightly-report#3)`."""
+    titled = differs(run.workflow, run.workflow_title)
+    return f"{run.workflow_title} ({run_name(run)})" if titled else run_name(run)
 
 
 def run_state(run: run_pb2.Run) -> str:

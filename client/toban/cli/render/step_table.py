@@ -34,6 +34,15 @@ class Row:
     note: str = ""
 
     @property
+    def name(self) -> str:
+        return self.step.id if self.step is not None else ""
+
+    @property
+    def title(self) -> str:
+        """Instances have the title of their step, which is in a row above."""
+        return self.step.title if self.step is not None and not self.step.parent else ""
+
+    @property
     def state(self) -> str:
         return step_state(self.step) if self.step is not None else ""
 

@@ -12,6 +12,7 @@ from typing import Final
 from toban.cli.human_text import enum_word, moment, one_line, span
 from toban.cli.render.reason_text import skip_reason, step_waits
 from toban.cli.render.state_style import state_style
+from toban.cli.render.title_text import label
 from toban.quantity_text import counted, duration_text
 from toban.v1 import run_pb2
 
@@ -44,13 +45,18 @@ def step_style(step: run_pb2.Step) -> str:
     return state_style(step_state(step))
 
 
+def step_label(step: run_pb2.Step) -> str:
+    """The id of a step, with its title if it has one."""
+    return label(step.id, step.title)
+
+
 def step_line(step: run_pb2.Step) -> str:
     """One line for a change of a step: its state, how long it took, and why."""
     if step.waiting_for == run_pb2.WAITING_FOR_INTERVAL:
-        return one_line(f"{step.id}: iteration {step.iteration} was not complete, {_later(step, None)}")
+        return one_line(f"{step_label(step)}: iteration {step.iteration} was not complete, {_later(step, None)}")
     if retry := _later(step, None):
-        return one_line(f"{step.id}: attempt {step.attempts} failed ({_reason(step)}), {retry}")
-    text = f"{step.id} {step_state(step)}"
+        return one_line(f"{step_label(step)}: attempt {step.attempts} failed ({_reason(step)}), {retry}")
+    text = f"{step_label(step)} {step_state(step)}"
     if step.HasField("started_at") and step.HasField("finished_at"):
         text += f" after {span(step.started_at, step.finished_at, datetime.now(UTC))}"
     note = step_note(step)

@@ -15,9 +15,18 @@ from rich.table import Table
 from rich.text import Text
 
 from toban.cli.human_text import indented, last_state, one_line, span
-from toban.cli.render.run_text import progress_text, run_name, run_state, run_style
+from toban.cli.render.run_text import progress_text, run_label, run_name, run_state, run_style
 from toban.cli.render.step_table import instances, row_note
-from toban.cli.render.step_text import ACTIVE_STEPS, needs_approval, step_order, step_state, step_style, tally, typed
+from toban.cli.render.step_text import (
+    ACTIVE_STEPS,
+    needs_approval,
+    step_label,
+    step_order,
+    step_state,
+    step_style,
+    tally,
+    typed,
+)
 from toban.cli.session import Session
 from toban.cli.wait.run_views import Tracker, View
 from toban.v1 import run_pb2
@@ -101,7 +110,7 @@ class LiveView(View):
         for step in chosen:
             # A step that waits for approval has no process.
             running = step.state in ACTIVE_STEPS and not needs_approval(step)
-            label = f"  {step.id}" if step.parent else step.id
+            label = f"  {step.id}" if step.parent else step_label(step)
             note = row_note(step, below.get(step.id, ()), now)
             rows.add_row(
                 self._spinner if running else Text(" "),
@@ -119,7 +128,7 @@ class LiveView(View):
         waiting = next(filter(needs_approval, steps), None)
         if waiting is not None:
             command = f"toban runs approve {run_name(tracker.run)} {typed(waiting.id)}"
-            text = one_line(f"`{command}` approves {waiting.id}")
+            text = one_line(f"`{command}` approves {step_label(waiting)}")
             parts.append(Text(text, style="yellow"))
         return Group(*parts)
 
@@ -143,7 +152,7 @@ def _choose(steps: Sequence[run_pb2.Step], room: int) -> list[run_pb2.Step]:
 
 def _headline(run: run_pb2.Run, now: datetime) -> Text:
     text = Text()
-    text.append(one_line(run_name(run)), style="bold")
+    text.append(one_line(run_label(run)), style="bold")
     text.append(" ")
     text.append(one_line(run_state(run)), style=run_style(run))
     text.append(f" {span(run.started_at, run.finished_at, now)}", style="dim")

@@ -13,7 +13,7 @@ from toban.cli.exits import Exit
 from toban.cli.human_text import clock, one_line, span
 from toban.cli.render.log_lines import Prefixer
 from toban.cli.render.output import emit_data, paint, to_dict
-from toban.cli.render.run_text import run_error, run_exit, run_name, run_state, run_style, shortfall
+from toban.cli.render.run_text import run_error, run_exit, run_label, run_name, run_state, run_style, shortfall
 from toban.cli.session import OutputFormat, Session, complain, is_terminal
 from toban.cli.syntax import ExitCommand
 from toban.cli.wait.run_views import JsonLines, PlainOutput, Tracker, View
@@ -64,7 +64,7 @@ def report_end(here: Session, run: run_pb2.Run) -> None:
     if here.output is OutputFormat.TABLE:
         print(_ending(here, run), flush=True)
     if missing := shortfall(run):
-        here.warn(f"{run_name(run)} succeeded, but {missing}")
+        here.warn(f"{run_label(run)} succeeded, but {missing}")
     elif run.state != run_pb2.RUN_STATE_SUCCEEDED:
         here.note(f"hint: `toban runs show {run_name(run)}` shows what happened")
 
@@ -107,7 +107,7 @@ async def _copy_logs(here: Session, client: Client, run_id: str, view: View) -> 
 def _ending(here: Session, run: run_pb2.Run) -> str:
     """The last line: how the run ended."""
     state = paint(here, run_state(run), run_style(run))
-    text = f"{run_name(run)} {state}"
+    text = f"{run_label(run)} {state}"
     if run.HasField("started_at"):
         text += f" after {span(run.started_at, run.finished_at, datetime.now(UTC))}"
     else:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
+from toban.cli.human_text import one_line
 from toban.cli.render.output import emit_one
 from toban.cli.session import OutputFormat, Session
 from toban.cli.syntax import ExitCommand, Option
@@ -44,6 +45,8 @@ def started(here: Session, client: SyncClient, run: run_pb2.Run, *, wait: bool, 
     """Reports a started run. With `wait` or `follow` the command exits with the run's result."""
     short = f"{run.workflow}#{run.number}"
     told = f"started {short} ({run.id})"
+    if run.workflow_title not in ("", run.workflow):
+        told = f"{told}: {one_line(run.workflow_title)}"
     if remark:
         told = f"{told} {remark}"
     if not (wait or follow):

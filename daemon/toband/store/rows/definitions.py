@@ -237,8 +237,7 @@ class SqlDefinitions(OpenDatabase):
 
     @reading
     def workflow_titles(self, connection: Connection, names: Collection[str]) -> Mapping[str, str]:
-        found = connection.execute(_TITLES, {"names": list(names)})
-        return dict(found.tuples().all())
+        return {row.name: row.title for row in connection.execute(_TITLES, {"names": list(names)})}
 
     @reading
     def list_workflows(
