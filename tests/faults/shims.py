@@ -96,13 +96,13 @@ class ShimKiller:
             self.ways["outside"] += 1
 
     def _shims(self) -> list[Process]:
-        """A shim is a fork of its spawner and has its command line; an orphan has not."""
+        """A shim is a child of its spawner and has the title of one; an orphan has not."""
         return [
             child
             for spawner in self._spawners
             if alive(spawner)
             for child in children_of(spawner.pid)
-            if alive(child) and command_of(child.pid) == command_of(spawner.pid)
+            if alive(child) and command_of(child.pid).startswith("toban: ")
         ]
 
     def _note_spawner(self) -> None:

@@ -169,11 +169,9 @@ class Supervision:
 
     def strays(self) -> list[Process]:
         """What carries the marker, the spawner and its shims apart."""
-        program = command_of(self.spawner.pid)
         # A shim on its way out has no command any more, and takes its time with the dead that it has taken up.
-        own = (program, "")
-        others = [each for each in marked(self.place.marker) if command_of(each.pid) not in own]
-        return [each for each in others if alive(each)]
+        commands = ((each, command_of(each.pid)) for each in marked(self.place.marker))
+        return [each for each, command in commands if command and not command.startswith("toban: ") and alive(each)]
 
     def launch(self, argv: Sequence[str], **how: Any) -> Attempt:
         launch = new_launch(self.place, argv, **how)

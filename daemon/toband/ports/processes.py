@@ -30,6 +30,8 @@ class Launch:
     """The standard input of the step; None: empty."""
     command: str = ""
     """The command as it runs, for its record; without values of the environment."""
+    title: str = ""
+    """What the supervisor of the process is called in `ps`."""
     log_limit: int | None = None
     """Bytes of output that are kept; further output is counted and dropped."""
 

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from helpers.daemon import Daemon, error_class, run_state, steps_of
+from helpers.processes import command_of
 from helpers.refusal import refused
 from toban.v1 import run_pb2
 
@@ -201,3 +202,15 @@ steps:
 """)
     run = daemon.run("context")
     assert daemon.log_of(run.id, "reads") == {OUT: b"shared\n"}
+
+
+def test_the_supervisor_of_a_step_has_its_name_in_the_process_list(daemon: Daemon) -> None:
+    daemon.apply("""
+name: titled
+description: x
+steps: [{name: build, run: "cat /proc/$PPID/cmdline"}]
+""")
+    run = daemon.run("titled")
+    assert daemon.log_of(run.id, "build")[OUT].decode().rstrip("\0") == f"toban: titled#{run.number} build"
+    (spawner,) = [pid for pid in daemon.children() if "spawner" in command_of(pid)]
+    assert command_of(spawner).strip() == "toban: spawner"

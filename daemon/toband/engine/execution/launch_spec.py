@@ -138,6 +138,7 @@ class Rooms:
             user=step.user,
             resources=step.resources,
             command=rendered.command,
+            title=f"{run.workflow}#{run.number} {attempt.step}",
             log_limit=self.log_limit,
         )
 

@@ -21,6 +21,7 @@ def message_of(launch: Launch, files: RunFiles) -> dict[str, Any]:
         "result": files.result(attempt),
         "argv": list(launch.argv),
         "command": launch.command,
+        "title": launch.title,
         "env": dict(launch.env),
         "cwd": launch.workspace,
         "stdin": launch.stdin,

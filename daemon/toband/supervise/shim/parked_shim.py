@@ -20,7 +20,7 @@ import time
 from typing import Any, NoReturn
 
 from toband import failpoints
-from toband.supervise.shim import cgroups, frames, process_tree
+from toband.supervise.shim import cgroups, frames, process_title, process_tree
 from toband.supervise.shim.attempt_file import AttemptFile, claim, now_us
 from toband.supervise.shim.shim import KILL_PATIENCE, START_PATIENCE, Shim, got, oom_kills
 
@@ -41,6 +41,7 @@ def main(sock: socket.socket, boot_id: str) -> NoReturn:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         process_tree.become_subreaper()
+        process_title.set_title("parked")
         me = os.getpid()
         seen = process_tree.stat_of(me)
         facts = {
@@ -56,6 +57,7 @@ def main(sock: socket.socket, boot_id: str) -> NoReturn:
             os._exit(EXIT_NOT_MINE if got else EXIT_DONE)
         boot["seal"] = facts["seal"]
         boot["oom_kills"] = kills_before
+        process_title.set_title(boot.get("title", ""))
         facts |= {"attempt": boot["attempt"], "token": boot["token"], "command": boot.get("command", ""), **_duty(boot)}
         failpoints.hit("shim.before_claim")
         if boot.get("cgroup"):

@@ -68,6 +68,15 @@ def stat_of(pid: int) -> tuple[int, int, str] | None:
     return int(fields[1]), int(fields[19]), fields[0].decode()
 
 
+def arguments() -> tuple[int, int] | None:
+    """Address and size of this process's arguments; None if the system does not tell."""
+    fields = _read("/proc/self/stat").rpartition(b")")[2].split()
+    if len(fields) < 47:
+        return None
+    start, end = int(fields[45]), int(fields[46])
+    return (start, end - start) if 0 < start < end else None
+
+
 def children_of(pid: int) -> list[int]:
     """Direct children at this moment."""
     found: list[int] = []
