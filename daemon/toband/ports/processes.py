@@ -22,6 +22,10 @@ class Launch:
     timeout: float | None
     timeout_cause: TreeCause
     kill_grace: float
+    env_files: Sequence[tuple[str, bool]] = ()
+    """Absolute paths of files with further variables, and whether they may be missing. Later ones win."""
+    env_replaced: Collection[str] = ()
+    """Variables of `env` that these files may replace; the others win."""
     idle_timeout: float | None = None
     """Seconds without output after which it is ended."""
     user: str = ""

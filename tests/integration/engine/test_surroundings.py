@@ -73,6 +73,67 @@ steps:
     assert (found["PATH"], found["LANG"]) == ("/usr/bin:/bin", "ja_JP.UTF-8")
 
 
+def test_files_fill_the_environment(daemon: Daemon, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text(
+        "# of all steps\nexport A=all\nB='all of it # $HOME'\nPATH=/usr/bin:/bin\nSHARED=file\n"
+    )
+    daemon.apply(
+        """
+name: env-files
+description: x
+env: {SHARED: workflow}
+env_file: .env
+defaults:
+  env_file: {path: local.env, optional: true}
+  outputs: [{name: none, path: none, optional: true}]
+steps:
+  - {name: first, job_type: exec, target: env, args: ["-0"], env: {OWN: step}}
+  - {name: change, run: 'printf "%s\\n" A=changed OWN=file > "$HERE/local.env"', env: {HERE: "{{ run.base_dir }}"}}
+  - {name: second, job_type: exec, target: env, args: ["-0"], env: {OWN: step}}
+  - {name: python, job_type: python, target: "os:getenv", args: [B]}
+""",
+        str(tmp_path),
+    )
+    run = daemon.run("env-files")
+    wanted = ("A", "B", "PATH", "SHARED", "OWN")
+    expected = {"A": "all", "B": "all of it # $HOME", "PATH": "/usr/bin:/bin", "SHARED": "workflow", "OWN": "step"}
+    first, second = (environment_of(daemon, run, step) for step in ("first", "second"))
+    assert {name: first[name] for name in wanted} == expected
+    assert {name: second[name] for name in wanted} == {**expected, "A": "changed"}
+    assert json.loads(steps_of(run)["python"].result_json) == "all of it # $HOME"
+    # No value of a file is in what the daemon knows of the run.
+    shown = f"{run} {daemon.processes(run.id)}"
+    assert "all of it" not in shown.replace(steps_of(run)["python"].result_json.strip('"'), "")
+
+
+def test_a_file_of_the_environment_that_is_missing_or_wrong(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.apply(
+        """
+name: env-missing
+description: x
+steps:
+  - {name: only, run: echo started, env_file: conf/prod.env, max_retries: 2, retry: {delay: 10ms}}
+""",
+        str(tmp_path),
+    )
+    path = tmp_path / "conf" / "prod.env"
+    for text, message in (
+        (None, f"there is no env_file {path}; create it, or mark it as optional"),
+        ("A=1\nPASSWORD secret\n", f"the env_file {path}, line 2: expected NAME=VALUE"),
+        ("TOBAN_SERVER=unix:///x\n", f"the env_file {path}, line 1: names that begin with TOBAN_ cannot be set"),
+    ):
+        if text is not None:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        run = daemon.run("env-missing")
+        [step] = run.steps
+        assert step.reason == f"cannot start /bin/sh: {message}"
+        assert (error_class(step), step.attempts) == ("NON_RETRYABLE", 1)
+        assert daemon.log_of(run.id) == {}
+    path.write_text("A=1")
+    assert run_state(daemon.run("env-missing")) == "SUCCEEDED"
+
+
 def test_a_step_cannot_claim_to_be_another(daemon: Daemon) -> None:
     definition = "name: claims\ndescription: x\nsteps: [{{name: only, run: env, env: {{{}: x}}}}]\n"
     for name in ("TOBAN_RUN_ID", "TOBAN_ATTEMPT_TOKEN", "TOBAN_V1"):

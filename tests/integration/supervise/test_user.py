@@ -138,6 +138,39 @@ echo over
         assert supervision.printed(each).decode() == "over\n"
 
 
+async def test_its_environment_comes_from_files_that_it_may_read(
+    supervision: Supervision, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    # The directories of tests are closed to others.
+    for path in (outside, *outside.parents):
+        if not os.stat(path).st_mode & 0o001:
+            os.chmod(path, os.stat(path).st_mode | 0o011)
+    for name, mode in (("open", 0o644), ("closed", 0o600)):
+        (outside / name).write_text(f"VALUE={name}\n")
+        os.chmod(outside / name, mode)
+    files = supervision.files
+
+    async def ended(name: str, user: str) -> tuple[str, str]:
+        attempt = supervision.launch(
+            shell('echo "$VALUE"'),
+            attempt=new_attempt(f"{name}-{user or 'root'}"),
+            workspace=files.work(RUN),
+            env_files=[(str(outside / name), False)],
+            user=user,
+        )
+        event = await supervision.ended(attempt)
+        return supervision.printed(attempt).decode(), event.error
+
+    assert await ended("open", NOBODY) == ("open\n", "")
+    printed, error = await ended("closed", NOBODY)
+    assert (printed, error) == (
+        "",
+        f"cannot start /bin/sh: cannot read the env_file {outside}/closed: Permission denied",
+    )
+    assert await ended("closed", "") == ("closed\n", "")
+
+
 async def test_others_get_no_more_than_before(supervision: Supervision) -> None:
     files = supervision.files
     paths = [supervision.place.root, files.root, files.run(RUN), files.attempts(RUN)]

@@ -45,6 +45,7 @@ params:
   p: {type: list, default: [1, {a: null}], description: x}
   q: {type: integer, default: 1, choices: [1, 2]}
 env: {A: "1"}
+env_file: [.env, {path: local.env, optional: true}]
 timeout: 1h
 concurrency: 3
 max_active_runs: 2
@@ -63,7 +64,7 @@ schedule:
 on: DATA_CHANGED
 watch: [/srv/in, files]
 steps:
-  one: {run: "echo {{ params.q }}", args: [1, {a: [2.5, null]}], env: {B: x}, workspace: w}
+  one: {run: "echo {{ params.q }}", args: [1, {a: [2.5, null]}], env: {B: x}, env_file: {path: one.env}, workspace: w}
   two:
     job_type: python
     target: a.b:c
@@ -116,17 +117,19 @@ def test_what_was_stored_before_a_field_existed_has_its_default(workflow: Read) 
         del stored[name]
     for name in ("kind", "context_dir", "scopes", "schedules", "timezone", "blackout"):
         del stored[name]
-    for name in ("triggers", "event_overlap", "watch"):
+    for name in ("triggers", "event_overlap", "watch", "env_files"):
         del stored[name]
     for step in stored["steps"]:
-        for name in ("on_lost", "user", "resources", "retry", "outputs", "when"):
+        for name in ("on_lost", "user", "resources", "retry", "outputs", "when", "env_files"):
             step.pop(name, None)
     found = Workflow.from_dict(json.loads(json.dumps(stored)))
     assert (found.priority, found.retention) == (0, None)
     assert (found.kind, found.context_dir, found.scopes) == (DefinitionKind.WORKFLOW, "", {})
     assert (found.schedules, found.timezone, found.blackout) == ((), "", ())
     assert (found.triggers, found.event_overlap, found.watch) == ((), Overlap.QUEUE, ())
+    assert found.env_files == ()
     for step in found.steps.values():
+        assert step.env_files == ()
         assert (step.on_lost, step.user, step.resources) == (OnLost.FAIL, "", None)
         assert (step.retry, step.outputs, step.when) == (Retry(), (), "")
 

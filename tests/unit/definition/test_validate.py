@@ -17,6 +17,7 @@ from toban.definition import (
     parse,
 )
 from toban.definition.checks.document_check import MAX_STEPS
+from toban.definition.model.workflow import EnvFile
 from toban.definition.schema.unsupported_fields import (
     UNSUPPORTED_STEP_FIELDS,
     UNSUPPORTED_VALUES,
@@ -411,6 +412,15 @@ def test_wrong_workflow_fields(top: str, path: str, column: int, message: str, e
         ("{run: x, resources: {pids: 5000000}}", ".resources.pids", 33, "at most 4194304"),
         ("{run: x, resources: {nice: -21}}", ".resources.nice", 33, "expected at least -20"),
         ("{run: x, resources: {nice: 1.5}}", ".resources.nice", 33, "expected an integer"),
+        ("{run: x, env_file: }", ".env_file", 15, "the field has no value"),
+        ("{run: x, env_file: []}", ".env_file", 25, "expected at least one file: write a path, {path: PATH"),
+        ("{run: x, env_file: ['']}", ".env_file", 25, "expected a path, found an empty string"),
+        ("{run: x, env_file: '{{ params.x }}'}", ".env_file", 25, "a template is not allowed here"),
+        ("{run: x, env_file: [5]}", ".env_file", 25, "expected a path, found the number 5"),
+        ("{run: x, env_file: {optional: true}}", ".env_file", 25, "a file of env_file has no path"),
+        ("{run: x, env_file: {path: a, optional: 1}}", ".env_file", 25, "expected optional to be true or false"),
+        ("{run: x, env_file: {path: a, must: 1}}", ".env_file", 25, 'unknown field "must"'),
+        ("{job_type: approval, env_file: a}", ".env_file", 27, "approval"),
         ("{run: x, kwarg: {}}", ".kwarg", 15, 'did you mean "kwargs"?'),
     ],
 )
@@ -501,6 +511,24 @@ def test_a_problem_of_inherited_fields_is_reported_once(errors: Errors) -> None:
     text = "defaults:\n  env: {A: '{{ params.x }}'}\nsteps: {a: {run: x}, b: {run: x, env: {B: 1}}}"
     (found,) = errors(HEAD + text)
     assert (found.line, found.column, found.path) == (4, 16, "defaults.env.A")
+
+
+def test_files_of_the_environment_are_inherited(workflow: Read) -> None:
+    found = workflow(
+        f"{HEAD}env_file: .env\n"
+        "defaults: {env_file: [a.env, {path: /b.env, optional: true}]}\n"
+        "steps:\n"
+        "  one: {run: x, completion_check: {run: y}, max_iterations: 2}\n"
+        "  two: {run: x, env_file: {path: own.env, optional: false}}\n"
+        "  three: {job_type: approval}\n"
+    )
+    inherited = (EnvFile(path="a.env"), EnvFile(path="/b.env", optional=True))
+    assert found.env_files == (EnvFile(path=".env"),)
+    assert found.steps["one"].env_files == inherited
+    assert found.steps["one"].completion_check is not None
+    assert found.steps["one"].completion_check.env_files == inherited
+    assert found.steps["two"].env_files == (EnvFile(path="own.env"),)
+    assert found.steps["three"].env_files == ()
 
 
 @pytest.mark.parametrize("user", ["root", "www-data", "_apt", "jane.doe@example.com", "PC1$", "0"])

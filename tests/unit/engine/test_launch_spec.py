@@ -123,6 +123,20 @@ def build(
     return rooms.build(plan, run, attempt, rendered, base_dir=base_dir, left=TimeLeft(run=left))
 
 
+def test_files_of_the_environment_are_below_env() -> None:
+    plan = plan_of(
+        "env: {A: x}\nenv_file: .env\n"
+        "steps:\n  one: {run: x, env: {LANG: C}, env_file: [{path: conf/../own.env, optional: true}, /etc/x.env]}\n"
+        "  two: {run: x, depends_on: [one]}\n"
+    )
+    found = build(plan, run_of(plan), "one", base_dir="/srv/flows")
+    assert found.env_files == (("/srv/flows/.env", False), ("/srv/flows/own.env", True), ("/etc/x.env", False))
+    # What the daemon sets without being asked may be replaced, what the definition or the run sets may not.
+    assert {"PATH", "HOME"} <= set(found.env_replaced)
+    assert not {"A", "LANG", "TOBAN_RUN_ID", "TOBAN_OUTPUT"} & set(found.env_replaced)
+    assert build(plan, run_of(plan), "two").env_files == (("/state/runs/r1/work/.env", False),)
+
+
 def test_steps_see_the_event_that_started_their_run() -> None:
     plan = plan_of("steps: [{name: a, job_type: exec, target: x, args: ['{{ event.type }}!']}]\n")
     run = run_of(plan)

@@ -101,6 +101,7 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
         enabled=values.get("enabled", True),
         params={name: param for name, param in params.items() if param},
         env=values.get("env", {}),
+        env_files=values.get("env_file", ()),
         timeout=values.get("timeout"),
         concurrency=values.get("concurrency"),
         max_active_runs=values.get("max_active_runs", 1),

@@ -205,6 +205,21 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnvFile:
+    """A file with environment variables; without `optional` it must exist when a step starts."""
+
+    path: str
+    optional: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> EnvFile:
+        return EnvFile(**data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
     """An artifact of an earlier step (`from` in the file) that appears in the workspace under `path` (`as`)."""
 
@@ -256,6 +271,7 @@ class Step:
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any]
     env: dict[str, str]
+    env_files: tuple[EnvFile, ...] = ()
     stdin: str | None = None
     shell: str = ""
     errexit: bool | None = None
@@ -306,6 +322,7 @@ class Step:
             "args": list(self.args),
             "kwargs": self.kwargs,
             "env": self.env,
+            "env_files": [file.to_dict() for file in self.env_files],
             "stdin": self.stdin,
             "shell": self.shell,
             "errexit": self.errexit,
@@ -353,6 +370,7 @@ class Step:
             args=tuple(data["args"]),
             kwargs=data["kwargs"],
             env=data["env"],
+            env_files=tuple(map(EnvFile.from_dict, data["env_files"])),
             stdin=data["stdin"],
             shell=data["shell"],
             errexit=data["errexit"],
@@ -392,6 +410,7 @@ _STEP_DEFAULTS: Mapping[str, Any] = {
     "args": [],
     "kwargs": {},
     "env": {},
+    "env_files": [],
     "stdin": None,
     "shell": "",
     "errexit": None,
@@ -444,6 +463,7 @@ class Workflow:
     enabled: bool = True
     params: dict[str, Param]
     env: dict[str, str]
+    env_files: tuple[EnvFile, ...] = ()
     timeout: float | None = None
     concurrency: int | None = None
     max_active_runs: int = 1
@@ -477,6 +497,8 @@ class Workflow:
             events["watch"] = [watch.to_dict() for watch in self.watch]
         if self.edition:
             events["edition"] = self.edition
+        if self.env_files:
+            events["env_files"] = [file.to_dict() for file in self.env_files]
         return {
             "name": self.name,
             "title": self.title,
@@ -521,6 +543,7 @@ class Workflow:
             enabled=data["enabled"],
             params={param.name: param for param in params},
             env=data["env"],
+            env_files=tuple(map(EnvFile.from_dict, data.get("env_files", ()))),
             timeout=data["timeout"],
             concurrency=data["concurrency"],
             max_active_runs=data["max_active_runs"],

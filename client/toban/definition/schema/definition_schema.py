@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 
 from toban.definition.model.event_triggers import DEFAULT_SETTLE
 from toban.definition.model.workflow import FailurePolicy, JobType, OnLost, Overlap, ParamType
+from toban.definition.schema.env_file_fields import EnvFiles
 from toban.definition.schema.event_fields import (
     MOST_TRIGGERS,
     MOST_TYPES,
@@ -275,6 +276,9 @@ class WorkInput(ActionInput):
     """Fields that steps and jobs share."""
 
     description: str = Field("", description="Shown to people.")
+    env_file: EnvFiles | None = Field(
+        None, description="Files with environment variables, in dotenv format; env wins over them."
+    )
     python: Fixed | None = Field(None, description="Interpreter of a python step; default: the daemon's own.")
     workspace: Workspace | None = Field(None, description="Working directory.")
     kill_grace: Duration = Field(10.0, description="TERM to the whole tree, KILL after this.")
@@ -396,6 +400,9 @@ class WorkflowInput(DefinitionPart):
     )
     params: dict[Annotated[str, AfterValidator(check_param_name)], ParamInput] = {}
     env: Env = Field(default={}, description="Environment of every step.")
+    env_file: EnvFiles | None = Field(
+        None, description="Files with environment variables of every step, in dotenv format; env wins over them."
+    )
     timeout: Timeout | None = Field(None, description="Of the whole run, from its start.")
     concurrency: Count | None = Field(None, description="Steps of one run at the same time.")
     max_active_runs: Count = Field(1, description="Runs of this workflow at the same time.")

@@ -99,6 +99,7 @@ class Rooms:
         env = _environment(step)
         if self.tools:
             env["PATH"] = os.pathsep.join(filter(None, (env.get("PATH"), self.tools)))
+        replaced = env.keys() - rendered.env.keys()
         env |= dict(rendered.env)
         env |= {
             "TOBAN_RUN_ID": run.id,
@@ -130,6 +131,8 @@ class Rooms:
             argv=argv,
             env=env,
             stdin=rendered.stdin,
+            env_files=self._env_files(plan, run, step, base_dir),
+            env_replaced=replaced,
             workspace=self.workspace(run, rendered, base_dir),
             timeout=timeout,
             timeout_cause=cause,
@@ -141,6 +144,12 @@ class Rooms:
             title=f"{run.workflow}#{run.number} {attempt.step}",
             log_limit=self.log_limit,
         )
+
+    def _env_files(self, plan: Plan, run: Run, step: Step, base_dir: str) -> tuple[tuple[str, bool], ...]:
+        """Those of the workflow, then those of the step."""
+        base = base_dir or self.files.work(run.id)
+        files = (*plan.workflow.env_files, *step.env_files)
+        return tuple((os.path.normpath(os.path.join(base, file.path)), file.optional) for file in files)
 
     async def rendered(
         self, plan: Plan, run: Run, attempt: Attempt, *, base_dir: str, cheap_only: bool = False

@@ -23,6 +23,7 @@ def message_of(launch: Launch, files: RunFiles) -> dict[str, Any]:
         "command": launch.command,
         "title": launch.title,
         "env": dict(launch.env),
+        "env_files": _env_files(launch),
         "cwd": launch.workspace,
         "stdin": launch.stdin,
         "timeout_kind": launch.timeout_cause,
@@ -31,3 +32,9 @@ def message_of(launch: Launch, files: RunFiles) -> dict[str, Any]:
         "log_limit": launch.log_limit,
         "logs_full": files.logs_full,
     }
+
+
+def _env_files(launch: Launch) -> dict[str, Any] | None:
+    if not launch.env_files:
+        return None
+    return {"files": [list(each) for each in launch.env_files], "replaced": sorted(launch.env_replaced)}

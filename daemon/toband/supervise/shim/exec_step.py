@@ -21,7 +21,7 @@ import signal
 from typing import Any, NamedTuple, NoReturn
 
 from toband import failpoints
-from toband.supervise.shim import acl, cgroups, trusted_path
+from toband.supervise.shim import acl, cgroups, env_files, trusted_path
 
 # A step starts with default signal handling, whatever the daemon inherited.
 _ALL_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
@@ -77,6 +77,7 @@ def start(boot: dict[str, Any], out: int, err: int) -> Started:
         streams = Streams(given, out, err)
         if limits.get("in_child"):
             return Started(_fork(boot, limits, streams), True)
+        boot = {**boot, "env": env_files.environment(boot, guarded=os.geteuid() == 0)}
         if cgroup:
             return _spawn_inside(boot, cgroup, streams)
         return Started(_spawn(boot, streams), True)
@@ -221,7 +222,7 @@ def _become(
     told: int,
 ) -> NoReturn:
     """In the child: applies user, limits and directory, then execs the step. Errors go back through `told`."""
-    argv, env, cwd = boot["argv"], boot["env"], boot.get("cwd")
+    argv, cwd = boot["argv"], boot.get("cwd")
     doing = ""
     try:
         signal.set_wakeup_fd(-1)
@@ -252,6 +253,8 @@ def _become(
             doing = f"enter the workspace {cwd}: "
             trusted_path.enter(cwd, guarded=who is not None or os.geteuid() == 0)
         doing = ""
+        # By now as the step's user, so that it can read no more than that.
+        env = env_files.environment(boot, guarded=who is None and os.geteuid() == 0)
         program = _found(argv[0], env)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execve(program, argv, env)  # noqa: S606

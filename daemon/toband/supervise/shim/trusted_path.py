@@ -67,6 +67,20 @@ else:
         finally:
             os.close(fd)
 
+    def open_file(path: str, *, guarded: bool) -> int:
+        """A file to be read, if it is one: any other kind does not block. Raises OSError."""
+        above, name = os.path.split(path)
+        at = _open(above or "/", _PASS, guarded=guarded).fd
+        try:
+            follow = 0 if not guarded or _only_ours(at) else os.O_NOFOLLOW
+            return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | follow, dir_fd=at)
+        except OSError as error:
+            if error.errno == errno.ELOOP and guarded:
+                raise UntrustedLinkError(errno.EPERM, _untrusted(path.strip("/").split("/"), "file")) from None
+            raise _named(error, path) from None
+        finally:
+            os.close(at)
+
     def locate(path: str) -> str:
         """Where a path leads; the end of it need not be there. Raises OSError."""
         opened = _open(path, _PASS, guarded=os.geteuid() == 0, missing=True)
@@ -187,10 +201,9 @@ else:
         sticky = facts.st_uid in own and facts.st_mode & stat.S_ISVTX != 0
         return sticky and os.fstat(fd).st_uid in own
 
-    def _untrusted(parts: Sequence[str]) -> str:
+    def _untrusted(parts: Sequence[str], kind: str = "directory") -> str:
         return (
-            f"/{'/'.join(parts)} is a link in a directory that other users can write; "
-            "name the directory that it leads to"
+            f"/{'/'.join(parts)} is a link in a directory that other users can write; name the {kind} that it leads to"
         )
 
     def _named(error: OSError, path: str) -> OSError:

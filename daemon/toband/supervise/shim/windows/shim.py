@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 from toband import failpoints
 from toband.backoff import Backoff
-from toband.supervise.shim import frames
+from toband.supervise.shim import env_files, frames
 from toband.supervise.shim.windows import win32
 from toband.supervise.shim.windows.attempt_file import AttemptFile, claim, now_us
 
@@ -284,7 +284,7 @@ def _create(boot: dict[str, Any], given: int, out: int, err: int) -> tuple[int, 
 
     It inherits these three descriptors and nothing else, whatever this process has inherited itself.
     """
-    env = _environment(boot["env"])
+    env = _environment(env_files.environment(boot, guarded=False))
     cwd = os.path.normpath(boot["cwd"]) if boot.get("cwd") else None
     if cwd is not None and not os.path.isdir(cwd):
         raise NotADirectoryError(0, "there is no such directory", cwd)
