@@ -70,6 +70,7 @@ def new_attempt(run: Run, step: str, **changes: Any) -> Attempt:
     values: dict[str, Any] = {
         "id": new_id(),
         "run_id": run.id,
+        "workflow": run.workflow,
         "step": step,
         "number": run.steps[step].attempts + 1,
         "ordinal": run.launches,

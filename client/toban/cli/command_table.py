@@ -22,6 +22,7 @@ SECTIONS: Final = {
         Entry("run", "Start a run of a workflow.", "run"),
         Entry("runs", "Show and control runs.", "runs"),
         Entry("logs", "Show the output of a run.", "logs"),
+        Entry("processes", "Show the processes that were started for runs.", "processes"),
         Entry("dead-letters", "Handle steps whose retries are exhausted.", "dead_letters"),
     ),
     "Schedules and events": (

@@ -274,8 +274,9 @@ class RunCalls(Calls):
 
     async def stream_logs(
         self,
-        run_id: str,
+        run_id: str = "",
         *,
+        process_execution_id: str = "",
         step: str = "",
         attempt: int = 0,
         streams: Iterable[run_pb2.LogStream.ValueType] = (),
@@ -285,13 +286,14 @@ class RunCalls(Calls):
         position: str = "",
         reconnect: float = RECONNECT,
     ) -> AsyncGenerator[run_pb2.StreamLogsResponse, None]:
-        """The output of the steps; with `follow` until the run (or the selected step or attempt) has ended.
+        """The output of a run's steps, or of one process; with `follow` until the run (or what is selected) has ended.
 
         Resumes after a restart of the daemon, without losing or repeating a byte. Raises NotFound, and Unreachable when
         the daemon is unavailable for `reconnect` seconds.
         """
         request = run_pb2.StreamLogsRequest(
             run_id=run_id,
+            process_execution_id=process_execution_id,
             step=step,
             attempt=attempt,
             streams=list(streams),
@@ -318,23 +320,40 @@ class RunCalls(Calls):
                 yield message
 
     def list_process_executions(
-        self, *, run_id: str = "", step: str = "", page_size: int = 0
+        self,
+        *,
+        run_id: str = "",
+        step: str = "",
+        workflow: str = "",
+        job: str = "",
+        states: Iterable[run_pb2.ProcessState.ValueType] = (),
+        launched_after: datetime | None = None,
+        launched_before: datetime | None = None,
+        page_size: int = 0,
     ) -> AsyncGenerator[run_pb2.ProcessExecution, None]:
-        """Started processes, newest first."""
+        """Launched processes, newest first, without their output: those that match everything that is given."""
+        wanted = run_pb2.ListProcessExecutionsRequest(
+            run_id=run_id,
+            step=step,
+            workflow=workflow,
+            job=job,
+            states=list(states),
+            launched_after=None if launched_after is None else to_timestamp(launched_after),
+            launched_before=None if launched_before is None else to_timestamp(launched_before),
+            page_size=page_size,
+        )
 
         async def fetch(token: str) -> tuple[list[run_pb2.ProcessExecution], str]:
-            answer = await self._connection.call(
-                self._runs.ListProcessExecutions,
-                run_pb2.ListProcessExecutionsRequest(run_id=run_id, step=step, page_size=page_size, page_token=token),
-            )
+            wanted.page_token = token
+            answer = await self._connection.call(self._runs.ListProcessExecutions, wanted)
             return list(answer.process_executions), answer.next_page_token
 
         return paged(fetch)
 
-    async def get_process_execution(self, execution_id: str) -> run_pb2.ProcessExecution:
-        """One process. Raises NotFound."""
+    async def get_process_execution(self, execution_id: str, *, output: bool = True) -> run_pb2.ProcessExecution:
+        """One process, with the end of its output unless `output` is False. Raises NotFound."""
         answer = await self._connection.call(
             self._runs.GetProcessExecution,
-            run_pb2.GetProcessExecutionRequest(id=execution_id),
+            run_pb2.GetProcessExecutionRequest(id=execution_id, without_output=not output),
         )
         return answer.process_execution

@@ -1185,6 +1185,11 @@ class ProcessExecution(_message.Message):
     CHECK_FIELD_NUMBER: _builtins.int
     CHILD_RUN_FIELD_NUMBER: _builtins.int
     STEP_TITLE_FIELD_NUMBER: _builtins.int
+    LAUNCHED_AT_FIELD_NUMBER: _builtins.int
+    STDOUT_FIELD_NUMBER: _builtins.int
+    STDERR_FIELD_NUMBER: _builtins.int
+    STDOUT_TRUNCATED_FIELD_NUMBER: _builtins.int
+    STDERR_TRUNCATED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     job: _builtins.str
@@ -1221,6 +1226,14 @@ class ProcessExecution(_message.Message):
     """For a `workflow` step: id of the child run, and there is no process. Empty otherwise."""
     step_title: _builtins.str
     """Title of the step, if it differs from its id; without the number of an instance."""
+    stdout: _builtins.str
+    """In GetProcessExecution only: the last 64 KiB of its standard output and standard error so far, as text. Bytes that are
+    not UTF-8 are replaced. StreamLogs returns all bytes.
+    """
+    stderr: _builtins.str
+    stdout_truncated: _builtins.bool
+    """True if the stream has more bytes in the log than that; `dropped_bytes` are not in the log."""
+    stderr_truncated: _builtins.bool
     @_builtins.property
     def ending(self) -> Global___ProcessEnding:
         """How its process tree was ended."""
@@ -1231,6 +1244,10 @@ class ProcessExecution(_message.Message):
     def finished_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def resources(self) -> Global___ResourceUse: ...
+    @_builtins.property
+    def launched_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was launched: it may then have waited for a slot."""
+
     def __init__(
         self,
         *,
@@ -1258,10 +1275,15 @@ class ProcessExecution(_message.Message):
         check: _builtins.bool = ...,
         child_run: _builtins.str = ...,
         step_title: _builtins.str = ...,
+        launched_at: _timestamp_pb2.Timestamp | None = ...,
+        stdout: _builtins.str = ...,
+        stderr: _builtins.str = ...,
+        stdout_truncated: _builtins.bool = ...,
+        stderr_truncated: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "ending", b"ending", "exit_code", b"exit_code", "finished_at", b"finished_at", "resources", b"resources", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "ending", b"ending", "exit_code", b"exit_code", "finished_at", b"finished_at", "launched_at", b"launched_at", "resources", b"resources", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "check", b"check", "child_run", b"child_run", "command", b"command", "dropped_bytes", b"dropped_bytes", "ending", b"ending", "error_class", b"error_class", "error_message", b"error_message", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "iteration", b"iteration", "job", b"job", "pid", b"pid", "resources", b"resources", "run_id", b"run_id", "signal", b"signal", "started_at", b"started_at", "state", b"state", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "step", b"step", "step_title", b"step_title", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "check", b"check", "child_run", b"child_run", "command", b"command", "dropped_bytes", b"dropped_bytes", "ending", b"ending", "error_class", b"error_class", "error_message", b"error_message", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "iteration", b"iteration", "job", b"job", "launched_at", b"launched_at", "pid", b"pid", "resources", b"resources", "run_id", b"run_id", "signal", b"signal", "started_at", b"started_at", "state", b"state", "stderr", b"stderr", "stderr_bytes", b"stderr_bytes", "stderr_truncated", b"stderr_truncated", "stdout", b"stdout", "stdout_bytes", b"stdout_bytes", "stdout_truncated", b"stdout_truncated", "step", b"step", "step_title", b"step_title", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -2167,6 +2189,7 @@ class StreamLogsRequest(_message.Message):
     SINCE_FIELD_NUMBER: _builtins.int
     FOLLOW_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
+    PROCESS_EXECUTION_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     step: _builtins.str
     """Only this step, if set: `build` with all of its instances, one instance as in `build[3]`, or a completion check as
@@ -2180,6 +2203,8 @@ class StreamLogsRequest(_message.Message):
     """Continue until the run (or the selected step or attempt) has ended."""
     position: _builtins.str
     """Continue right after the message with this position."""
+    process_execution_id: _builtins.str
+    """Only this process, if set. Then `run_id` may be empty; not together with `step` or `attempt`."""
     @_builtins.property
     def streams(self) -> _containers.RepeatedScalarFieldContainer[Global___LogStream.ValueType]:
         """Only these streams, if any is given."""
@@ -2199,10 +2224,11 @@ class StreamLogsRequest(_message.Message):
         since: _timestamp_pb2.Timestamp | None = ...,
         follow: _builtins.bool = ...,
         position: _builtins.str = ...,
+        process_execution_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "follow", b"follow", "position", b"position", "run_id", b"run_id", "since", b"since", "step", b"step", "streams", b"streams", "tail", b"tail"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "follow", b"follow", "position", b"position", "process_execution_id", b"process_execution_id", "run_id", b"run_id", "since", b"since", "step", b"step", "streams", b"streams", "tail", b"tail"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2337,6 +2363,11 @@ class ListProcessExecutionsRequest(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    LAUNCHED_AFTER_FIELD_NUMBER: _builtins.int
+    LAUNCHED_BEFORE_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Only processes of this run, if set."""
     step: _builtins.str
@@ -2344,6 +2375,20 @@ class ListProcessExecutionsRequest(_message.Message):
     page_size: _builtins.int
     """At most 1,000; 0 means 100."""
     page_token: _builtins.str
+    job: _builtins.str
+    """Only processes that ran this stored job, if set."""
+    workflow: _builtins.str
+    """Only processes of runs of this workflow, if set."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[Global___ProcessState.ValueType]:
+        """Only processes in one of these states, if any is given."""
+
+    @_builtins.property
+    def launched_after(self) -> _timestamp_pb2.Timestamp:
+        """Only processes that were launched from this time on, and before that one, if set; to the millisecond."""
+
+    @_builtins.property
+    def launched_before(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
@@ -2351,10 +2396,15 @@ class ListProcessExecutionsRequest(_message.Message):
         step: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        job: _builtins.str = ...,
+        workflow: _builtins.str = ...,
+        states: _abc.Iterable[Global___ProcessState.ValueType] | None = ...,
+        launched_after: _timestamp_pb2.Timestamp | None = ...,
+        launched_before: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["launched_after", b"launched_after", "launched_before", b"launched_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "launched_after", b"launched_after", "launched_before", b"launched_before", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "states", b"states", "step", b"step", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2389,15 +2439,19 @@ class GetProcessExecutionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
+    WITHOUT_OUTPUT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    without_output: _builtins.bool
+    """Leave `stdout` and `stderr` out: the log is not read."""
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
+        without_output: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "without_output", b"without_output"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

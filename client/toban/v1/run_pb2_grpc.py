@@ -277,7 +277,7 @@ class RunServiceServicer:
         """Streams the output of a run's steps, from the beginning or from a position, and then an end.
 
         Errors:
-        - NOT_FOUND `RUN_NOT_FOUND` or `STEP_NOT_FOUND`
+        - NOT_FOUND `RUN_NOT_FOUND`, `STEP_NOT_FOUND` or `PROCESS_EXECUTION_NOT_FOUND`
         - INVALID_ARGUMENT `INVALID_POSITION`
         - OUT_OF_RANGE `LOG_EXPIRED`: the log at the position was deleted
         - UNAVAILABLE `STOPPING`: the daemon stops; continue with `position`
@@ -287,7 +287,7 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListProcessExecutions(self, request, context):
-        """Lists processes that were started for runs, newest first.
+        """Lists processes that were started for runs, newest first, without their output.
 
         Errors:
         - NOT_FOUND `RUN_NOT_FOUND`
@@ -297,7 +297,7 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetProcessExecution(self, request, context):
-        """Returns one process.
+        """Returns one process, with the end of its output as text.
 
         Errors:
         - NOT_FOUND `PROCESS_EXECUTION_NOT_FOUND`

@@ -135,19 +135,19 @@ class RunServiceStub:
     """Streams the output of a run's steps, from the beginning or from a position, and then an end.
 
     Errors:
-    - NOT_FOUND `RUN_NOT_FOUND` or `STEP_NOT_FOUND`
+    - NOT_FOUND `RUN_NOT_FOUND`, `STEP_NOT_FOUND` or `PROCESS_EXECUTION_NOT_FOUND`
     - INVALID_ARGUMENT `INVALID_POSITION`
     - OUT_OF_RANGE `LOG_EXPIRED`: the log at the position was deleted
     - UNAVAILABLE `STOPPING`: the daemon stops; continue with `position`
     """
     ListProcessExecutions: _grpc.UnaryUnaryMultiCallable[_run_pb2.ListProcessExecutionsRequest, _run_pb2.ListProcessExecutionsResponse]
-    """Lists processes that were started for runs, newest first.
+    """Lists processes that were started for runs, newest first, without their output.
 
     Errors:
     - NOT_FOUND `RUN_NOT_FOUND`
     """
     GetProcessExecution: _grpc.UnaryUnaryMultiCallable[_run_pb2.GetProcessExecutionRequest, _run_pb2.GetProcessExecutionResponse]
-    """Returns one process.
+    """Returns one process, with the end of its output as text.
 
     Errors:
     - NOT_FOUND `PROCESS_EXECUTION_NOT_FOUND`
@@ -272,19 +272,19 @@ class RunServiceAsyncStub(RunServiceStub):
     """Streams the output of a run's steps, from the beginning or from a position, and then an end.
 
     Errors:
-    - NOT_FOUND `RUN_NOT_FOUND` or `STEP_NOT_FOUND`
+    - NOT_FOUND `RUN_NOT_FOUND`, `STEP_NOT_FOUND` or `PROCESS_EXECUTION_NOT_FOUND`
     - INVALID_ARGUMENT `INVALID_POSITION`
     - OUT_OF_RANGE `LOG_EXPIRED`: the log at the position was deleted
     - UNAVAILABLE `STOPPING`: the daemon stops; continue with `position`
     """
     ListProcessExecutions: _aio.UnaryUnaryMultiCallable[_run_pb2.ListProcessExecutionsRequest, _run_pb2.ListProcessExecutionsResponse]  # type: ignore[assignment]
-    """Lists processes that were started for runs, newest first.
+    """Lists processes that were started for runs, newest first, without their output.
 
     Errors:
     - NOT_FOUND `RUN_NOT_FOUND`
     """
     GetProcessExecution: _aio.UnaryUnaryMultiCallable[_run_pb2.GetProcessExecutionRequest, _run_pb2.GetProcessExecutionResponse]  # type: ignore[assignment]
-    """Returns one process.
+    """Returns one process, with the end of its output as text.
 
     Errors:
     - NOT_FOUND `PROCESS_EXECUTION_NOT_FOUND`
@@ -484,7 +484,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         """Streams the output of a run's steps, from the beginning or from a position, and then an end.
 
         Errors:
-        - NOT_FOUND `RUN_NOT_FOUND` or `STEP_NOT_FOUND`
+        - NOT_FOUND `RUN_NOT_FOUND`, `STEP_NOT_FOUND` or `PROCESS_EXECUTION_NOT_FOUND`
         - INVALID_ARGUMENT `INVALID_POSITION`
         - OUT_OF_RANGE `LOG_EXPIRED`: the log at the position was deleted
         - UNAVAILABLE `STOPPING`: the daemon stops; continue with `position`
@@ -496,7 +496,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.ListProcessExecutionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.ListProcessExecutionsResponse, _abc.Awaitable[_run_pb2.ListProcessExecutionsResponse]]:
-        """Lists processes that were started for runs, newest first.
+        """Lists processes that were started for runs, newest first, without their output.
 
         Errors:
         - NOT_FOUND `RUN_NOT_FOUND`
@@ -508,7 +508,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.GetProcessExecutionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.GetProcessExecutionResponse, _abc.Awaitable[_run_pb2.GetProcessExecutionResponse]]:
-        """Returns one process.
+        """Returns one process, with the end of its output as text.
 
         Errors:
         - NOT_FOUND `PROCESS_EXECUTION_NOT_FOUND`

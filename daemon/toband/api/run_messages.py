@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from google.protobuf import duration_pb2, timestamp_pb2
@@ -28,6 +29,7 @@ from toband.domain.run_model import (
 from toband.domain.run_waits import WaitingFor, run_waits_for, step_waits_for
 from toband.engine.runs.run_factory import PlannedStep
 from toband.engine.runs.step_selection import definition_scope
+from toband.ports import LogKind, OutputEnd
 
 WAITING_STEPS = 5
 """How many ids of waiting steps the message of a run has at most."""
@@ -266,19 +268,14 @@ def workflow_title(plan: Plan | None) -> str:
 
 
 def process_execution(
-    value: Attempt,
-    workflow_name: str,
-    usage: Usage | None = None,
-    *,
-    plan: Plan | None = None,
-    only_latest: bool = False,
+    value: Attempt, usage: Usage | None = None, *, plan: Plan | None = None, only_latest: bool = False
 ) -> run_pb2.ProcessExecution:
     """`usage` are its samples; with `only_latest` only the last one is included. `plan` is that of its run."""
     made = run_pb2.ProcessExecution(
         id=value.id,
         job=value.job,
         run_id=value.run_id,
-        workflow=workflow_name,
+        workflow=value.workflow,
         step=value.step,
         step_title=plan.title(value.step) if plan is not None else "",
         iteration=value.iteration,
@@ -291,6 +288,7 @@ def process_execution(
         signal=value.signal or 0,
         state=run_pb2.ProcessState.Value(f"PROCESS_STATE_{value.state.value}"),
         error_message=value.error,
+        launched_at=timestamp(value.created_at),
         started_at=timestamp(value.started_at),
         finished_at=timestamp(value.finished_at),
         resources=run_pb2.ResourceUse(
@@ -312,6 +310,21 @@ def process_execution(
         shown = usage.samples[-1:] if only_latest else usage.samples
         made.resources.samples.extend(map(_sample, shown))
     return made
+
+
+def add_output(made: run_pb2.ProcessExecution, ends: Mapping[LogKind, OutputEnd]) -> None:
+    """Adds the ends of its streams as text."""
+    out, err = (ends.get(kind, OutputEnd()) for kind in (LogKind.STDOUT, LogKind.STDERR))
+    made.stdout, made.stdout_truncated = _text(out), out.truncated
+    made.stderr, made.stderr_truncated = _text(err), err.truncated
+
+
+def _text(end: OutputEnd) -> str:
+    """A cut may be within a character, whose rest is left out."""
+    start = 0
+    while end.truncated and start < min(3, len(end.data)) and end.data[start] & 0xC0 == 0x80:
+        start += 1
+    return end.data[start:].decode(errors="replace")
 
 
 def _sample(value: Sample) -> run_pb2.ResourceSample:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from google.protobuf import json_format, struct_pb2, timestamp_pb2
@@ -10,10 +12,13 @@ from toban.definition import ParamError
 from toban.limits import MAX_NOTE_CHARS
 from toban.v1 import run_pb2 as pb
 from toband.api.request_errors import InvalidFieldError
-from toband.domain.run_model import RunState, Trigger
+from toband.domain.run_ids import first_id
+from toband.domain.run_model import Attempt, AttemptState, RunState, Trigger
 from toband.engine.runs.log_stream import LogQuery
 from toband.engine.runs.step_selection import RetrySelection, Selection
 from toband.ports import LogKind
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def selection(request: pb.StartRunRequest | pb.PlanRunRequest) -> Selection:
@@ -93,11 +98,30 @@ def run_state(value: pb.RunState.ValueType) -> RunState:
         raise InvalidFieldError("states", f"unknown state {value}") from None
 
 
+def process_state(value: pb.ProcessState.ValueType) -> AttemptState:
+    try:
+        return AttemptState(pb.ProcessState.Name(value).removeprefix("PROCESS_STATE_"))
+    except ValueError:
+        raise InvalidFieldError("states", f"unknown state {value}") from None
+
+
+def launched_between(request: pb.ListProcessExecutionsRequest) -> tuple[str, str]:
+    """The ids between which the attempts of that time are; empty where the request sets no limit."""
+    found = []
+    for field in ("launched_after", "launched_before"):
+        at = _time(getattr(request, field), field) if request.HasField(field) else 0
+        # Attempts of that very millisecond count as after.
+        found.append(first_id(_EPOCH + timedelta(microseconds=at) - timedelta(milliseconds=1)) if at > 0 else "")
+    return found[0], found[1]
+
+
 def query(request: pb.StreamLogsRequest) -> LogQuery:
     if request.tail < 0 or request.attempt < 0:
         raise InvalidFieldError("tail" if request.tail < 0 else "attempt", "must be 0 or more")
     if request.tail and request.position:
         raise InvalidFieldError("tail", "cannot be combined with `position`")
+    if request.process_execution_id and (request.step or request.attempt):
+        raise InvalidFieldError("process_execution_id", "cannot be combined with `step` or `attempt`")
     if request.attempt and not request.step:
         raise InvalidFieldError("attempt", "requires `step`")
     unknown = [kind for kind in request.streams if kind not in pb.LogStream.values()]
@@ -109,17 +133,24 @@ def query(request: pb.StreamLogsRequest) -> LogQuery:
         attempt=request.attempt,
         kinds=[LogKind(kind) for kind in request.streams if kind],
         tail=request.tail,
-        since=_since(request.since),
+        since=_time(request.since, "since"),
         follow=request.follow,
         position=request.position,
     )
 
 
-def _since(given: timestamp_pb2.Timestamp) -> int:
+def of_process(query: LogQuery, attempt: Attempt) -> LogQuery:
+    """The query for the log of one process."""
+    if query.run_id and query.run_id != attempt.run_id:
+        raise InvalidFieldError("run_id", "must be the run of `process_execution_id`, or empty")
+    return replace(query, run_id=attempt.run_id, step=attempt.step, attempt=attempt.number)
+
+
+def _time(given: timestamp_pb2.Timestamp, field: str) -> int:
     """In microseconds; 0, the epoch, if it is absent."""
     try:
         # Fails for a time outside of the calendar.
         given.ToDatetime()
     except (ValueError, OverflowError):
-        raise InvalidFieldError("since", "must be a valid time") from None
+        raise InvalidFieldError(field, "must be a valid time") from None
     return given.ToMicroseconds()

@@ -16,7 +16,7 @@ from toband.api.handler import Context, streaming, unary
 from toband.api.run_pages import STEPS, next_run_page, run_page
 from toband.api.run_watch_rpc import RunWatchRpc
 from toband.domain.plan import Plan
-from toband.domain.run_model import Run, StepRun
+from toband.domain.run_model import Attempt, Run, StepRun
 from toband.engine.errors import (
     AttemptNotFoundError,
     NeverRunError,
@@ -213,11 +213,14 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @streaming
     async def StreamLogs(self, request: pb.StreamLogsRequest, context: Context) -> AsyncIterator[pb.StreamLogsResponse]:
+        query = run_requests.query(request)
+        if request.process_execution_id:
+            query = run_requests.of_process(query, await self._attempt(request.process_execution_id))
         plan: Plan | None = None
-        async for item in self._logs.stream(run_requests.query(request)):
+        async for item in self._logs.stream(query):
             match item:
                 case LogChunk():
-                    plan = plan or await self.plan_of(request.run_id)
+                    plan = plan or await self.plan_of(query.run_id)
                     yield _chunk(item, plan)
                 case LogEnd():
                     state = pb.RunState.Value(f"RUN_STATE_{item.state.value}")
@@ -231,18 +234,22 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         limit = pages.size(request.page_size, 100)
         if request.run_id:
             await run_page(self._store, request.run_id, limit=0)
+        after, before = run_requests.launched_between(request)
         found = await self._store.list_attempts(
             run_id=request.run_id,
             step=request.step,
-            before=pages.last(request.page_token),
+            workflow=request.workflow,
+            job=request.job,
+            states=[run_requests.process_state(state) for state in request.states],
+            after=after,
+            before=pages.last(request.page_token) or before,
             limit=limit + 1,
         )
-        about = {run_id: await self._about(run_id) for run_id in {a.run_id for a in found}}
+        plans = {run_id: await self.plan_of(run_id) for run_id in {a.run_id for a in found}}
         usage = await self._sampler.of([attempt.id for attempt in found[:limit]])
         attempts = [
-            run_messages.process_execution(attempt, name, usage.get(attempt.id), plan=plan, only_latest=True)
+            run_messages.process_execution(attempt, usage.get(attempt.id), plan=plans[attempt.run_id], only_latest=True)
             for attempt in found[:limit]
-            for name, plan in (about[attempt.run_id],)
         ]
         count = pages.fitting(attempts)
         return pb.ListProcessExecutionsResponse(
@@ -254,12 +261,11 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def GetProcessExecution(
         self, request: pb.GetProcessExecutionRequest, context: Context
     ) -> pb.GetProcessExecutionResponse:
-        attempt = await self._store.get_attempt(request.id)
-        if attempt is None:
-            raise AttemptNotFoundError(request.id)
-        name, plan = await self._about(attempt.run_id)
+        attempt = await self._attempt(request.id)
         usage = (await self._sampler.of([attempt.id])).get(attempt.id)
-        made = run_messages.process_execution(attempt, name, usage, plan=plan)
+        made = run_messages.process_execution(attempt, usage, plan=await self.plan_of(attempt.run_id))
+        if not request.without_output:
+            run_messages.add_output(made, await self._logs.ends(attempt))
         return pb.GetProcessExecutionResponse(process_execution=made)
 
     @unary
@@ -303,12 +309,15 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     async def plan_of(self, run_id: str) -> Plan | None:
         """The plan of a run; None if the run was deleted."""
-        return (await self._about(run_id))[1]
-
-    async def _about(self, run_id: str) -> tuple[str, Plan | None]:
-        """The workflow of a run, and its plan."""
         run = await self._store.get_run_page(run_id, limit=0)
-        return ("", None) if run is None else (run.workflow, await self._plans.plan_of(run))
+        return None if run is None else await self._plans.plan_of(run)
+
+    async def _attempt(self, attempt_id: str) -> Attempt:
+        """Raises AttemptNotFoundError."""
+        attempt = await self._store.get_attempt(attempt_id)
+        if attempt is None:
+            raise AttemptNotFoundError(attempt_id)
+        return attempt
 
 
 def _chunk(item: LogChunk, plan: Plan | None) -> pb.StreamLogsResponse:

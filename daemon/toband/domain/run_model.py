@@ -268,8 +268,8 @@ class Attempt:
     """One process, at most one is ever started for a token; or one child run, which then has the attempt's id.
 
     `step` is the id of the step or of its instance, with `.check` behind it for a completion check; `number` counts the
-    attempts of that name. `ordinal` counts the attempts of a run in the order of their launch, from 0. `job` is the
-    stored job that it runs, if any.
+    attempts of that name. `ordinal` counts the attempts of a run in the order of their launch, from 0. `workflow`
+    is the workflow of the run, `job` the stored job that it runs, if any.
     """
 
     id: str
@@ -281,6 +281,7 @@ class Attempt:
     state: AttemptState
     created_at: datetime
     child: bool = False
+    workflow: str = ""
     job: str = ""
     iteration: int = 1
     command: str = ""

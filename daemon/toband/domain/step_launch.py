@@ -107,6 +107,7 @@ def _launch_step(draft: RunMutation, step: StepRun) -> None:
         state=AttemptState.STARTING,
         created_at=draft.at,
         child=definition.job_type is JobType.WORKFLOW,
+        workflow=draft.run.workflow,
         job=definition.job,
         iteration=iteration,
         command=command_line(draft.plan.definition(name)),

@@ -49,6 +49,7 @@ from toband.ports.logs import (
     LogPage,
     LogPiece,
     Logs,
+    OutputEnd,
     OutputTooLargeError,
     Stray,
 )
@@ -164,6 +165,7 @@ __all__ = [
     "Mark",
     "Meter",
     "MeterReading",
+    "OutputEnd",
     "OutputTooLargeError",
     "OverLimitError",
     "OwnerKind",

@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from toband.domain.run_model import Attempt, Usage
+from toband.domain.run_model import Attempt, AttemptState, Usage
 
 
 class AttemptStore(Protocol):
     """Attempts of steps. A run's transition writes them: see RunChange."""
 
     async def list_attempts(
-        self, *, run_id: str = "", step: str = "", before: str = "", limit: int = 100
+        self,
+        *,
+        run_id: str = "",
+        step: str = "",
+        workflow: str = "",
+        job: str = "",
+        states: Sequence[AttemptState] = (),
+        after: str = "",
+        before: str = "",
+        limit: int = 100,
     ) -> Sequence[Attempt]:
-        """Newest first, with an id below `before`."""
+        """Newest first, with an id above `after` and below `before`."""
         ...
 
     async def run_attempts(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,6 +49,13 @@ class LogPage:
     missing: bool = False
 
 
+class OutputEnd(NamedTuple):
+    """The last bytes of a stream. `truncated`: there are more before them."""
+
+    data: bytes = b""
+    truncated: bool = False
+
+
 class OutputTooLargeError(Exception):
     """A stream has more bytes than the limit of one read."""
 
@@ -69,6 +76,10 @@ class Logs(Protocol):
 
     def printed(self, attempt: Attempt, kind: LogKind, limit: int) -> bytes:
         """The whole stream. Raises OutputTooLargeError if it has more than `limit` bytes."""
+        ...
+
+    async def ends(self, attempt: Attempt, limit: int) -> Mapping[LogKind, OutputEnd]:
+        """At most the last `limit` bytes of each stream so far; without streams that have none."""
         ...
 
     async def progress(self, attempt: Attempt) -> Progress | None:

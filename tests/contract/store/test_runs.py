@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -267,6 +268,27 @@ async def test_attempts_of_runs(store: Store) -> None:
     assert await listed() == [*attempts[::-1], foreign.id]
     assert await listed(step="s0") == [attempts[2], attempts[0], foreign.id]
     assert await listed("nope") == []
+
+    async def chosen(*states: AttemptState, **given: Any) -> list[str]:
+        return [attempt.id for attempt in await store.list_attempts(states=states, **given)]
+
+    live = [AttemptState.STARTING, AttemptState.RUNNING]
+    assert await chosen(workflow="backup") == await listed()
+    assert await chosen(workflow="nope") == []
+    assert await chosen(workflow="backup", step="s0", after=foreign.id) == [attempts[2], attempts[0]]
+    assert await chosen(after=attempts[1], before=attempts[3]) == [attempts[2]]
+    failed_ones = await chosen(AttemptState.FAILED)
+    assert failed_ones
+    filters: list[dict[str, Any]] = [{}, {"workflow": "backup"}, {"run_id": run.id}, {"step": "s0", "run_id": run.id}]
+    for given in filters:
+        assert await chosen(AttemptState.FAILED, **given) == failed_ones
+        rest = await chosen(*live, AttemptState.COMPLETED, **given)
+        everything = await chosen(**given)
+        assert sorted([*rest, *failed_ones]) == sorted(everything)
+        assert await chosen(*AttemptState, **given) == everything
+        assert await chosen(*AttemptState, limit=2, **given) == everything[:2]
+    assert await chosen(AttemptState.FAILED, step="s0") == failed_ones
+    assert await chosen(job="nope") == await chosen(AttemptState.FAILED, job="nope") == []
 
     in_order = await store.run_attempts(run.id)
     assert [attempt.id for attempt in in_order] == attempts

@@ -28,7 +28,7 @@ from contract.builders import (
 from contract.builders import text as workflow_text
 from contract.event_builders import new_event
 from contract.scheduled import reminder
-from toband.domain.run_model import DeadLetterState, Run, RunState
+from toband.domain.run_model import AttemptState, DeadLetterState, Run, RunState
 from toband.ports import StoreError
 from toband.store import SqlStore
 from toband.store.rows.retention import SPANS
@@ -164,6 +164,20 @@ ASKED: dict[str, Ask] = {
     "list_attempts run": lambda store, run: store.list_attempts(run_id=run.id, before=run.id),
     "list_attempts step": lambda store, run: store.list_attempts(step="s0", before=run.id),
     "list_attempts both": lambda store, run: store.list_attempts(run_id=run.id, step="s0", before=run.id),
+    "list_attempts workflow": lambda store, run: store.list_attempts(workflow="backup", before=run.id, after="0"),
+    "list_attempts workflow step": lambda store, run: store.list_attempts(workflow="backup", step="s0"),
+    "list_attempts workflow state": lambda store, run: store.list_attempts(
+        workflow="backup", states=[AttemptState.FAILED], before=run.id
+    ),
+    "list_attempts workflow completed": lambda store, run: store.list_attempts(
+        workflow="backup", states=[AttemptState.COMPLETED]
+    ),
+    "list_attempts job": lambda store, run: store.list_attempts(job="fetch", before=run.id),
+    "list_attempts job state": lambda store, run: store.list_attempts(
+        job="fetch", workflow="backup", states=[AttemptState.LOST], before=run.id
+    ),
+    "list_attempts state": lambda store, run: store.list_attempts(states=[AttemptState.TIMED_OUT], before=run.id),
+    "defined_steps": lambda store, run: store.defined_steps(run),
     "run_attempts": lambda store, run: store.run_attempts(run.id, from_ordinal=1),
     "run_attempts step": lambda store, run: store.run_attempts(run.id, step="s0"),
     "get_attempt": lambda store, _: store.get_attempt("nope"),
@@ -208,6 +222,13 @@ BY_INDEX = {
     "due_schedules since": "ix_schedules_alarm_id",
     "due_schedules page": "ix_schedules_alarm_id",
     "start_schedules": "ix_schedules_id",
+    "list_attempts workflow": "ix_process_executions_workflow_id",
+    "list_attempts workflow step": "ix_process_executions_workflow_id",
+    "list_attempts workflow state": "ix_process_executions_workflow_state_id",
+    "list_attempts workflow completed": "ix_process_executions_workflow_id",
+    "list_attempts job": "ix_process_executions_job_id",
+    "list_attempts job state": "ix_process_executions_job_state_id",
+    "list_attempts state": "ix_process_executions_state_id",
     "list_schedules workflow": "ix_schedules_workflow_id",
     "list_schedules subject": "ix_schedules_subject_id",
     "list_events type": "ix_events_type_sequence",
@@ -225,6 +246,7 @@ SORTED: dict[str, Ask] = {
     "list_runs all": lambda store, run: store.list_runs(
         workflow="backup", states=[RunState.FAILED, RunState.RUNNING], before=run.id
     ),
+    "list_attempts live": lambda store, run: store.list_attempts(workflow="backup", states=[AttemptState.RUNNING]),
     "list_events types": lambda store, _: store.list_events(types=["A", "B"], before=5),
     "events_after types": lambda store, _: store.events_after(1, up_to=5, types=["A", "B"]),
     "decided_ahead": lambda store, _: store.decided_ahead(NOW),

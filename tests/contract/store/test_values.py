@@ -80,6 +80,7 @@ ATTEMPT: dict[str, st.SearchStrategy[Any]] = {
     "number": counts,
     "ordinal": counts,
     "child": st.booleans(),
+    "workflow": st.just("backup"),
     "job": words,
     "iteration": counts,
     "token": words,

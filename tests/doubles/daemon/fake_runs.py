@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -11,6 +12,9 @@ from doubles.daemon.fake_control import Control, as_created
 from doubles.daemon.fake_errors import Context, abort, info
 from doubles.daemon.fake_workflows import TERMINAL
 from toban.v1 import run_pb2
+
+if TYPE_CHECKING:
+    from doubles.daemon.fake_daemon import RunRecord
 
 
 class Runs(Control):
@@ -163,7 +167,10 @@ class Runs(Control):
         self, request: run_pb2.StreamLogsRequest, context: Context
     ) -> AsyncIterator[run_pb2.StreamLogsResponse]:
         await self._daemon.begin("StreamLogs", context, request)
-        record = await self._existing(request.run_id, context)
+        if request.process_execution_id:
+            record = await self._of_process(request.process_execution_id, context)
+        else:
+            record = await self._existing(request.run_id, context)
         index = int(request.position or 0)
         if request.tail:
             index = max(len(record.chunks) - request.tail, 0)
@@ -174,6 +181,8 @@ class Runs(Control):
             for chunk in record.chunks[index:]:
                 index += 1
                 if request.step and chunk.step != request.step:
+                    continue
+                if request.process_execution_id and chunk.process_execution_id != request.process_execution_id:
                     continue
                 wanted = run_pb2.LogChunk()
                 wanted.CopyFrom(chunk)
@@ -197,8 +206,18 @@ class Runs(Control):
         self, request: run_pb2.ListProcessExecutionsRequest, context: Context
     ) -> run_pb2.ListProcessExecutionsResponse:
         async def work() -> run_pb2.ListProcessExecutionsResponse:
-            record = await self._existing(request.run_id, context)
-            return run_pb2.ListProcessExecutionsResponse(process_executions=record.processes)
+            if request.run_id:
+                records = [await self._existing(request.run_id, context)]
+            else:
+                records = list(self._daemon.runs.values())
+            return run_pb2.ListProcessExecutionsResponse(
+                process_executions=[
+                    process
+                    for record in records
+                    for process in record.processes
+                    if not request.states or process.state in request.states
+                ]
+            )
 
         return await self._daemon.answer("ListProcessExecutions", context, request, work)
 
@@ -206,18 +225,26 @@ class Runs(Control):
         self, request: run_pb2.GetProcessExecutionRequest, context: Context
     ) -> run_pb2.GetProcessExecutionResponse:
         async def work() -> run_pb2.GetProcessExecutionResponse:
-            for record in self._daemon.runs.values():
-                for process in record.processes:
-                    if process.id == request.id:
-                        return run_pb2.GetProcessExecutionResponse(process_execution=process)
-            return await abort(
-                context,
-                grpc.StatusCode.NOT_FOUND,
-                f"no process {request.id!r}",
-                info("PROCESS_EXECUTION_NOT_FOUND"),
-            )
+            record = await self._of_process(request.id, context)
+            found = next(process for process in record.processes if process.id == request.id)
+            response = run_pb2.GetProcessExecutionResponse(process_execution=found)
+            if request.without_output:
+                response.process_execution.ClearField("stdout")
+                response.process_execution.ClearField("stderr")
+            return response
 
         return await self._daemon.answer("GetProcessExecution", context, request, work)
+
+    async def _of_process(self, process_id: str, context: Context) -> RunRecord:
+        for record in self._daemon.runs.values():
+            if any(process.id == process_id for process in record.processes):
+                return record
+        return await abort(
+            context,
+            grpc.StatusCode.NOT_FOUND,
+            f"no process {process_id!r}",
+            info("PROCESS_EXECUTION_NOT_FOUND"),
+        )
 
     async def _hold(self, sent: int) -> None:
         if self._daemon.hold_after is not None and sent >= self._daemon.hold_after:

@@ -18,8 +18,8 @@ from helpers.daemon import Daemon, run_state, step_states
 from helpers.gate import Gate
 from helpers.refusal import refused
 from helpers.wait import wait_until
+from toban.v1 import job_pb2, run_pb2_grpc, workflow_pb2
 from toban.v1 import run_pb2 as pb
-from toban.v1 import run_pb2_grpc
 
 
 def apply(daemon: Daemon, name: str, run: str = "true", **fields: object) -> None:
@@ -230,7 +230,7 @@ def test_processes_are_listed_newest_first_and_one_by_one(daemon: Daemon) -> Non
     assert [each.exit_code for each in found] == [4, 3, 2, 1, 0]
     assert {each.workflow for each in found} == {"processes"}
     for each in found:
-        asked = pb.GetProcessExecutionRequest(id=each.id)
+        asked = pb.GetProcessExecutionRequest(id=each.id, without_output=True)
         assert daemon.runs.GetProcessExecution(asked, timeout=20).process_execution == each
     of_step = pb.ListProcessExecutionsRequest(run_id=run.id, step="s2")
     (only,) = daemon.runs.ListProcessExecutions(of_step, timeout=20).process_executions
@@ -269,6 +269,91 @@ def test_a_process_has_the_command_as_it_ran(daemon: Daemon, tmp_path: Path) -> 
         "each[0]": "echo x",
         "absent": "/no/such/1",
     }
+
+
+def processes(daemon: Daemon, **filters: Any) -> list[str]:
+    """Ids, page by page."""
+    found, token = [], ""
+    while True:
+        request = pb.ListProcessExecutionsRequest(page_size=2, page_token=token, **filters)
+        page = daemon.runs.ListProcessExecutions(request, timeout=20)
+        found += [each.id for each in page.process_executions]
+        token = page.next_page_token
+        if not token:
+            return found
+
+
+def test_processes_are_found_by_job_workflow_state_and_time(daemon: Daemon) -> None:
+    job = {"run": "exit $CODE"}
+    definition = workflow_pb2.Definition(source=json.dumps({"jobs": {"found-job": job}}))
+    daemon.jobs.CreateJob(job_pb2.CreateJobRequest(definition=definition), timeout=20)
+    for workflow in ("found-a", "found-b"):
+        steps = {
+            f"s{code}": {"job": "found-job", "env": {"CODE": str(code)}, "on_failure": "continue"} for code in range(3)
+        }
+        apply(daemon, workflow, steps={**steps, "other": {"run": "true"}}, concurrency=1)
+    runs = [daemon.run(name) for name in ("found-a", "found-b", "found-a")]
+    of_run = [processes(daemon, run_id=run.id) for run in runs]
+    assert processes(daemon, workflow="found-a") == [*of_run[2], *of_run[0]]
+    by_job = processes(daemon, job="found-job")
+    assert len(by_job) == 9
+    assert processes(daemon, job="found-job", workflow="found-b") == [each for each in of_run[1] if each in by_job]
+    failed = processes(daemon, job="found-job", states=[pb.PROCESS_STATE_FAILED])
+    assert len(failed) == 6
+    assert failed == sorted(failed, reverse=True)
+    assert processes(daemon, workflow="found-b", states=[pb.PROCESS_STATE_FAILED]) == failed[2:4]
+    both = [pb.PROCESS_STATE_FAILED, pb.PROCESS_STATE_COMPLETED]
+    assert processes(daemon, job="found-job", states=both) == by_job
+    assert processes(daemon, workflow="found-a", states=[pb.PROCESS_STATE_RUNNING]) == []
+    one = daemon.runs.GetProcessExecution(pb.GetProcessExecutionRequest(id=of_run[1][-1]), timeout=20)
+    began = one.process_execution.launched_at
+    assert processes(daemon, job="found-job", launched_after=began)[-1] == of_run[1][-1]
+    assert processes(daemon, workflow="found-a", launched_before=began) == of_run[0]
+    assert processes(daemon, workflow="nowhere") == processes(daemon, job="nothing") == []
+    unknown = pb.ListProcessExecutionsRequest(states=[99])  # type: ignore[list-item]
+    assert refused(lambda: daemon.runs.ListProcessExecutions(unknown, timeout=20)).violations[0][0] == "states"
+
+
+def test_a_process_has_the_end_of_its_output(daemon: Daemon, tmp_path: Path) -> None:
+    gate = Gate(f"{tmp_path}/gate")
+    steps = {
+        "large": {"run": "echo first >&2; seq 1 40000; echo \\\\377 >&2"},
+        "held": {"run": f"echo so far; read _ < {gate.path}", "depends_on": ["large"]},
+    }
+    apply(daemon, "ends", steps=steps)
+    run_id = daemon.start_run("ends")
+    daemon.wait_started(run_id, "held")
+
+    def shown(step: str, *, without_output: bool = False) -> pb.ProcessExecution:
+        request = pb.GetProcessExecutionRequest(id=daemon.process_of(run_id, step).id, without_output=without_output)
+        return daemon.runs.GetProcessExecution(request, timeout=20).process_execution
+
+    wait_until(lambda: shown("held").stdout == "so far\n", "its output so far is not shown")
+    large = shown("large")
+    whole = "".join(f"{number}\n" for number in range(1, 40001))
+    assert (large.stdout, large.stdout_truncated) == (whole[-64 * 1024 :], True)
+    assert (large.stderr, large.stderr_truncated) == ("first\n\ufffd\n", False)
+    assert (shown("large", without_output=True).stdout, large.stdout_bytes) == ("", len(whole))
+    gate.release_now()
+    daemon.wait_run(run_id)
+    (listed,) = daemon.runs.ListProcessExecutions(
+        pb.ListProcessExecutionsRequest(run_id=run_id, step="large"), timeout=20
+    ).process_executions
+    assert (listed.stdout, listed.stderr) == ("", "")
+
+    def read(**asked: Any) -> bytes:
+        request = pb.StreamLogsRequest(process_execution_id=large.id, **asked)
+        messages = list(daemon.runs.StreamLogs(request, timeout=20))
+        assert {message.chunk.process_execution_id for message in messages[:-1]} == {large.id}
+        assert messages[-1].end.complete
+        return b"".join(record.data for message in messages for record in message.chunk.records)
+
+    assert read(streams=[pb.LOG_STREAM_STDOUT]) == whole.encode()
+    assert read(run_id=run_id, streams=[pb.LOG_STREAM_STDERR]) == b"first\n\377\n"
+    assert refused(lambda: read(step="large")).violations[0][0] == "process_execution_id"
+    assert refused(lambda: read(run_id=str(uuid.uuid4()))).violations[0][0] == "run_id"
+    nowhere = pb.StreamLogsRequest(process_execution_id=str(uuid.uuid4()))
+    assert refused(lambda: list(daemon.runs.StreamLogs(nowhere, timeout=20))).reason == "PROCESS_EXECUTION_NOT_FOUND"
 
 
 def test_exactly_one_of_many_starts_at_once_wins(daemon: Daemon, tmp_path: Path) -> None:

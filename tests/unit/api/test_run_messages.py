@@ -30,6 +30,7 @@ from toband.domain.run_model import (
     StepState,
     Trigger,
 )
+from toband.ports import LogKind, OutputEnd
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 TEXT = """
@@ -206,16 +207,26 @@ def test_a_child_is_told_with_the_step_and_with_its_attempt(plan: Plan) -> None:
     child = attempt("call", child=True)
     made = run_messages.step(StepRun(id="call", index=5, attempt=child), plan)
     assert (made.child_run, made.job_type) == ("a1", run_pb2.JOB_TYPE_WORKFLOW)
-    assert run_messages.process_execution(child, "w").child_run == "a1"
+    assert run_messages.process_execution(child).child_run == "a1"
     process = attempt("fetch")
     assert run_messages.step(StepRun(id="fetch", index=0, attempt=process), plan).child_run == ""
-    assert run_messages.process_execution(process, "w").child_run == ""
+    assert run_messages.process_execution(process).child_run == ""
 
 
 def test_a_check_is_told_as_one(plan: Plan) -> None:
-    made = run_messages.process_execution(attempt("loop.check", iteration=2, job="tests"), "w")
+    made = run_messages.process_execution(attempt("loop.check", iteration=2, job="tests"))
     assert (made.step, made.check, made.iteration, made.job) == ("loop.check", True, 2, "tests")
-    assert not run_messages.process_execution(attempt("loop"), "w").check
+    assert not run_messages.process_execution(attempt("loop")).check
+
+
+def test_the_end_of_an_output_is_text(plan: Plan) -> None:
+    made = run_messages.process_execution(attempt("fetch"))
+    cut = OutputEnd(b"\x82\x82ab\xff", truncated=True)  # within a character of three bytes
+    run_messages.add_output(made, {LogKind.STDOUT: cut, LogKind.SYSTEM: OutputEnd(b"note")})
+    assert (made.stdout, made.stdout_truncated) == ("ab\ufffd", True)
+    assert (made.stderr, made.stderr_truncated) == ("", False)
+    run_messages.add_output(made, {LogKind.STDERR: OutputEnd(b"\x82x")})
+    assert made.stderr == "\ufffdx"
 
 
 def test_what_a_step_left_and_where_it_is_from(plan: Plan) -> None:

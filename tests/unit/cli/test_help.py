@@ -48,6 +48,8 @@ COMMANDS = [
     "jobs diff",
     "jobs restore",
     "run",
+    "processes list",
+    "processes show",
     "runs list",
     "runs show",
     "runs cancel",

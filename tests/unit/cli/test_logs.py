@@ -36,6 +36,19 @@ def test_a_chosen_step_comes_byte_by_byte(cli: Cli, daemon: FakeDaemon, several:
     assert cli("logs", "several", "--step", "a").raw == ODD
 
 
+def test_one_process_is_chosen_by_its_id(cli: Cli, daemon: FakeDaemon, several: RunRecord) -> None:
+    daemon.write(several, "a", ODD)
+    daemon.write(several, "bb", b"other\n")
+    for chunk, process in zip(several.chunks, ("p1", "p2"), strict=True):
+        chunk.process_execution_id = process
+        several.processes.append(run_pb2.ProcessExecution(id=process))
+    assert cli("logs", "--process", "p1").raw == ODD
+    assert cli("logs", "--process", "p2").raw == b"other\n"
+    assert cli("logs", "--process", "p3").code == 5
+    for arguments in ([], ["several", "--process", "p1"], ["--process", "p1", "--step", "a"]):
+        assert cli("logs", *arguments).code == 2
+
+
 def test_several_steps_are_told_apart(cli: Cli, daemon: FakeDaemon, several: RunRecord) -> None:
     daemon.write(several, "a", b"1\n2\nhalf ")
     daemon.write(several, "bb", b"between\n\n")

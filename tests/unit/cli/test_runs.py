@@ -160,3 +160,41 @@ def test_processes(cli: Cli, failed: RunRecord) -> None:
     assert cli("runs", "processes", "nightly", "-o", "name").out == "p2\np1\n"
     assert cli("runs", "processes", "nightly", "-o", "json").data[0]["signal"] == 9
     assert cli("runs", "processes", "nightly#1").err == "no processes\n"
+
+
+def test_processes_of_all_runs(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
+    failed.processes.append(
+        run_pb2.ProcessExecution(
+            id="p1",
+            workflow="nightly",
+            run_id=failed.run.id,
+            step="build",
+            attempt=1,
+            command="make it",
+            state=run_pb2.PROCESS_STATE_FAILED,
+            exit_code=2,
+            stdout="".join(f"line {number}\n" for number in range(30)),
+            stderr="bad\x07 end",
+        )
+    )
+    arguments = ["-w", "nightly", "-j", "build", "--run", "nightly#2", "-s", "failed", "-s", "timed-out"]
+    result = cli("processes", "list", *arguments, "--since", "2026-02-01T09:00Z", "--until", "2026-02-02T09:00Z")
+    assert result.out.splitlines()[1].split()[:4] == ["nightly", "build", "1", "failed"]
+    asked = next(each for each in reversed(daemon.seen) if isinstance(each, run_pb2.ListProcessExecutionsRequest))
+    assert (asked.workflow, asked.job, asked.run_id) == ("nightly", "build", failed.run.id)
+    assert list(asked.states) == [run_pb2.PROCESS_STATE_FAILED, run_pb2.PROCESS_STATE_TIMED_OUT]
+    times = (asked.launched_after.ToJsonString(), asked.launched_before.ToJsonString())
+    assert times == ("2026-02-01T09:00:00Z", "2026-02-02T09:00:00Z")
+    assert cli("processes", "list", "-s", "lost").err == "no processes\n"
+    assert cli("processes", "list", "--since", "soon").code == 2
+
+    shown = cli("processes", "show", "p1")
+    lines = shown.out.splitlines()
+    assert "run:     nightly#2" in lines
+    assert "command: make it" in lines
+    output = lines[lines.index("Last lines of standard output:") :]
+    assert output[1:22] == [*(f"  line {number}" for number in range(10, 30)), ""]
+    assert output[22:] == ["All of standard error:", "  bad\\x07 end"]
+    assert "`toban logs --process p1`" in shown.err
+    assert cli("processes", "show", "p1", "-o", "json").data["stderr"] == "bad\x07 end"
+    assert cli("processes", "show", "p2").code == 5

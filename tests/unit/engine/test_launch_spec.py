@@ -32,7 +32,7 @@ from toband.domain.run_model import (
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.execution.launch_spec import Rooms, TimeLeft
 from toband.engine.execution.template_scope import STDOUT_LIMIT, TemplateScope
-from toband.ports import Launch, LogKind, LogPage, OutputTooLargeError
+from toband.ports import Launch, LogKind, LogPage, OutputEnd, OutputTooLargeError
 from toband.supervise.files.run_files import RunFiles
 
 START = datetime(2026, 2, 1, tzinfo=UTC)
@@ -57,6 +57,9 @@ class MemoryLogs:
         if len(data) > limit:
             raise OutputTooLargeError
         return data
+
+    async def ends(self, attempt: Attempt, limit: int) -> Mapping[LogKind, OutputEnd]:
+        return {}
 
     async def progress(self, attempt: Attempt) -> Progress | None:
         return None

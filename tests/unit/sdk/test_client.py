@@ -281,11 +281,21 @@ async def test_cancel_and_its_conflict(daemon: FakeDaemon) -> None:
 
 async def test_processes(daemon: FakeDaemon) -> None:
     record = daemon.add_run("x")
-    record.processes.append(run_pb2.ProcessExecution(id="p1", step="one", exit_code=0))
+    record.processes.append(run_pb2.ProcessExecution(id="p1", step="one", exit_code=0, stdout="out"))
     async with Client(daemon.address) as client:
         found = [one.id async for one in client.list_process_executions(run_id=record.run.id)]
         assert found == ["p1"]
-        assert (await client.get_process_execution("p1")).step == "one"
+        failed = [run_pb2.PROCESS_STATE_FAILED]
+        since = datetime(2026, 2, 1, tzinfo=UTC)
+        listed = client.list_process_executions(workflow="x", job="j", states=failed, launched_after=since)
+        assert [one.id async for one in listed] == []
+        asked = daemon.seen[-1]
+        assert isinstance(asked, run_pb2.ListProcessExecutionsRequest)
+        assert (asked.workflow, asked.job, asked.launched_after.seconds) == ("x", "j", since.timestamp())
+        one = await client.get_process_execution("p1")
+        assert (one.step, one.stdout) == ("one", "out")
+        assert (await client.get_process_execution("p1", output=False)).stdout == ""
+        assert [message.HasField("end") async for message in client.stream_logs(process_execution_id="p1")] == [True]
         with pytest.raises(NotFound):
             await client.get_process_execution("p2")
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from helpers.logs import WrittenLog, joined
 from helpers.supervision import RUN, new_attempt
-from toband.ports import PAGE, LogKind, LogPiece, OutputTooLargeError
+from toband.ports import PAGE, LogKind, LogPiece, OutputEnd, OutputTooLargeError
 from toband.supervise.artifacts.artifact_store import ArtifactFiles
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.logs.log_reader import LogReader
@@ -302,3 +302,15 @@ async def test_progress_of_a_log_that_cannot_be_read_is_unknown(files: RunFiles,
     assert await logs.progress(attempt) is None
     os.makedirs(files.log(attempt))
     assert await logs.progress(attempt) is None
+
+
+@few
+@given(pieces, st.integers(1, 8))
+def test_the_end_of_each_stream_is_exact(runner: asyncio.Runner, written: Pieces, limit: int) -> None:
+    with tempfile.TemporaryDirectory() as root, WrittenLog(RunFiles(root)) as log:
+        log.print(*written)
+        found = runner.run(LogReader(RunFiles(root)).ends(log.attempt, limit))
+    for kind in LogKind:
+        whole = b"".join(data for of, data in written if of is kind)
+        end = found.get(kind, OutputEnd())
+        assert (end.data, end.truncated) == (whole[-limit:], len(whole) > limit)

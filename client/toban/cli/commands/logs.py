@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-from toban.cli.args.completers import step_names
-from toban.cli.args.names import RunArgument, connect, run_id
+from toban.cli.args.completers import run_names, step_names
+from toban.cli.args.names import connect, run_id
 from toban.cli.args.time_options import parse_since
 from toban.cli.error_report import Failure
 from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.render.log_lines import Prefixer
 from toban.cli.render.output import emit_line, flush_bytes, to_dict, write_bytes
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
-from toban.cli.syntax import Context, ExitCommand, Option
+from toban.cli.syntax import Argument, Context, ExitCommand, Option
 
 if TYPE_CHECKING:
     from toban.v1 import run_pb2
@@ -25,7 +25,24 @@ if TYPE_CHECKING:
 
 def logs(
     ctx: Context,
-    run: RunArgument,
+    run: Annotated[
+        str,
+        Argument(
+            metavar="RUN",
+            help="Run id, NAME#number, or NAME for the active or latest run of a workflow.",
+            show_default=False,
+            autocompletion=run_names,
+        ),
+    ] = "",
+    process: Annotated[
+        str,
+        Option(
+            "--process",
+            metavar="ID",
+            help="Only this process, instead of RUN and --step: see `toban processes list`.",
+            show_default=False,
+        ),
+    ] = "",
     step: Annotated[
         str,
         Option(
@@ -71,8 +88,13 @@ def logs(
       toban logs nightly-report --step 'build[3]'
       toban logs nightly-report -f --timestamps
       toban logs 0192f3a4-5b6c-7d8e-9f01-23456789abcd --stderr-only
+      toban logs --process 0192f3a4-5b6c-7d8e-9f01-23456789abcd
     """
     here = session(ctx, output)
+    if bool(run) == bool(process):
+        raise Failure("cannot choose a log: give either RUN or --process ID", Exit.USAGE)
+    if process and step:
+        raise Failure("cannot use --step with --process: it is the step of the process", Exit.USAGE)
     if attempt is not None and not step:
         raise Failure("cannot choose an attempt: --attempt needs --step", Exit.USAGE)
     start = None
@@ -81,10 +103,10 @@ def logs(
             start = parse_since(since, datetime.now(UTC))
         except (ValueError, OverflowError) as error:
             raise Failure(f"cannot read --since: {error}", Exit.USAGE) from None
-    what = f"show the log of {shown(run)}"
+    what = f"show the log of {shown(run or process)}"
     with connect(here, what) as client:
-        found = client.get_run(run_id(client, run))
-        chosen = _choose(found, step, what)
+        found = "" if process else run_id(client, run)
+        chosen = _Choice() if process else _choose(client.get_run(found), step, what)
         if chosen.members and attempt is not None:
             raise Failure(
                 f"cannot choose an attempt: {shown(step)} has instances",
@@ -94,7 +116,8 @@ def logs(
         from toban.v1 import run_pb2
 
         messages: Iterable[run_pb2.StreamLogsResponse] = client.stream_logs(
-            found.id,
+            found,
+            process_execution_id=process,
             step=chosen.step,
             attempt=attempt or 0,
             streams=[run_pb2.LOG_STREAM_STDERR] if stderr_only else [],

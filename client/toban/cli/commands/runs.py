@@ -13,7 +13,6 @@ from toban.cli.human_text import clock, span
 from toban.cli.render.output import Column, emit_list, emit_one, take
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, session, shown
 from toban.cli.syntax import Context, ExitCommand, Group, Option
-from toban.quantity_text import size_text
 
 if TYPE_CHECKING:
     from toban.v1 import run_pb2
@@ -193,40 +192,12 @@ def processes(
       toban runs processes nightly-report#12 --step fetch -o json
       toban runs processes nightly-report --step build.check
     """
-    from toban.cli.render.process_text import process_note, process_state, process_style
-    from toban.cli.render.resource_text import cpu, memory
-    from toban.cli.render.title_text import title_column
+    from toban.cli.commands.processes import show_list
 
     here = session(ctx, output)
     with connect(here, f"list the processes of {shown(run)}") as client:
-        found, more = take(
-            client.list_process_executions(run_id=run_id(client, run), step=step, page_size=min(limit + 1, 1000)),
-            limit,
-        )
-    now = datetime.now(UTC)
-    columns: list[Column[run_pb2.ProcessExecution]] = [
-        Column("STEP", lambda process: process.step, lambda _: "bold"),
-        *title_column(found, lambda process: process.step, lambda process: process.step_title),
-        Column("ATTEMPT", _attempt),
-        Column("STATE", process_state, process_style),
-        Column("EXIT", _exit),
-        Column("PID", lambda process: str(process.pid or "-"), optional=True),
-        Column("STARTED", lambda process: clock(process.started_at)),
-        Column("TOOK", lambda process: span(process.started_at, process.finished_at, now)),
-        Column("CPU", cpu, optional=True),
-        Column("MEMORY", memory, optional=True),
-        Column("OUTPUT", _output, optional=True),
-        Column("NOTE", process_note, folds=True),
-        Column("ID", lambda process: process.id, optional=True),
-    ]
-    emit_list(
-        here,
-        found,
-        columns,
-        name=lambda process: str(process.id),
-        more=more,
-        empty="no processes",
-    )
+        found = client.list_process_executions(run_id=run_id(client, run), step=step, page_size=min(limit + 1, 1000))
+        show_list(here, found, limit, of_run=True)
 
 
 app.command()(runs_control.cancel)
@@ -236,20 +207,3 @@ app.command()(runs_control.resume)
 app.command()(runs_control.approve)
 app.command()(runs_artifacts.artifacts)
 app.command()(runs_control.delete)
-
-
-def _output(process: run_pb2.ProcessExecution) -> str:
-    kept = size_text(process.stdout_bytes + process.stderr_bytes)
-    return f"{kept}, {size_text(process.dropped_bytes)} dropped" if process.dropped_bytes else kept
-
-
-def _attempt(process: run_pb2.ProcessExecution) -> str:
-    if process.iteration > 1:
-        return f"{process.attempt} (iteration {process.iteration})"
-    return str(process.attempt)
-
-
-def _exit(process: run_pb2.ProcessExecution) -> str:
-    if process.signal:
-        return f"signal {process.signal}"
-    return str(process.exit_code) if process.HasField("exit_code") else "-"

@@ -45,3 +45,23 @@ def process_note(process: run_pb2.ProcessExecution) -> str:
     if process.dropped_bytes:
         notes.append(f"{size_text(process.dropped_bytes)} of output dropped")
     return "; ".join(notes)
+
+
+def output_text(process: run_pb2.ProcessExecution) -> str:
+    """How much output was kept and dropped."""
+    kept = size_text(process.stdout_bytes + process.stderr_bytes)
+    return f"{kept}, {size_text(process.dropped_bytes)} dropped" if process.dropped_bytes else kept
+
+
+def attempt_text(process: run_pb2.ProcessExecution) -> str:
+    """The number of the attempt, with its iteration."""
+    if process.iteration > 1:
+        return f"{process.attempt} (iteration {process.iteration})"
+    return str(process.attempt)
+
+
+def exit_text(process: run_pb2.ProcessExecution) -> str:
+    """The exit code or the signal."""
+    if process.signal:
+        return f"signal {process.signal}"
+    return str(process.exit_code) if process.HasField("exit_code") else "-"

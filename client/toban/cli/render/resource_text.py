@@ -30,7 +30,7 @@ def sampled(client: SyncClient, run: run_pb2.Run) -> list[run_pb2.ProcessExecuti
     found = []
     for process in client.list_process_executions(run_id=run.id, page_size=1000):
         if process.attempt == attempts.get(process.step) and process.resources.peak_rss_bytes:
-            found.append(client.get_process_execution(process.id))
+            found.append(client.get_process_execution(process.id, output=False))
             if len(found) == _MOST:
                 break
     order = {step.id: step_order(step) for step in run.steps}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from toband.domain.run_model import CHECK, Attempt, AttemptState, Run, RunState
@@ -23,7 +23,7 @@ from toband.engine.errors import (
 from toband.engine.execution.dispatcher import Dispatcher
 from toband.engine.run_notifier import RunNotifier, RunWatch
 from toband.engine.runs.registry import ActiveRuns
-from toband.ports import PAGE, LogKind, LogPiece, Logs, Store
+from toband.ports import PAGE, LogKind, LogPiece, Logs, OutputEnd, Store
 
 ATTEMPTS_AT_ONCE = 100
 FIRST_PAGES = 4 * 1024 * 1024
@@ -31,6 +31,8 @@ FIRST_PAGES = 4 * 1024 * 1024
 LARGE_PAGE = 1024 * 1024
 LARGE_PAGES_OF_ALL = 4 * 1024 * 1024
 """Shared by all streams: with many streams, each gets small pages."""
+OUTPUT_END = 64 * 1024
+"""Bytes at the end of a stream that a record of its process has."""
 READS_AT_ONCE = 4
 """For all streams: without it, calls would wait for a page of each of many streams that are ready at once."""
 _DONE = (-1, 0)
@@ -146,6 +148,16 @@ class LogStreams:
                     yield item
         finally:
             self._open -= 1
+
+    async def ends(self, attempt: Attempt) -> Mapping[LogKind, OutputEnd]:
+        """The last bytes of each stream of a process; of a running one, so far."""
+        if attempt.child or self._launches.waits(attempt.token):
+            return {}
+        known = attempt.state.terminal and attempt.state is not AttemptState.LOST
+        if known and not (attempt.stdout_bytes or attempt.stderr_bytes):
+            return {}
+        async with self._turns:
+            return await self._logs.ends(attempt, OUTPUT_END)
 
     def _page_size(self, given: int) -> int:
         """For a stream that has returned so many bytes. A page stays in memory until the reader takes it."""

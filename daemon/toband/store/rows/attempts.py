@@ -6,17 +6,19 @@ A run's transition writes attempts. Each attempt has one row of usage, replaced 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, insert, select
+from sqlalchemy import Connection, Select, delete, insert, literal_column, select, text
 
-from toband.domain.run_model import Attempt, Sample, Usage
+from toband.domain.run_model import Attempt, AttemptState, Sample, Usage
 from toband.store.sql import ownership
 from toband.store.sql.columns import from_micros, to_micros
+from toband.store.sql.keyset_paging import unindexed
 from toband.store.sql.open_database import OpenDatabase, reading
 from toband.store.sql.row_codec import ATTEMPT_COLUMNS, attempt_from
+from toband.store.sql.tables import ACTIVE_RUNS, BAD_ATTEMPTS, LIVE_ATTEMPTS, NOT_WELL, among, process_usage, runs
 from toband.store.sql.tables import process_executions as table
-from toband.store.sql.tables import process_usage
 from toband.store.sql.writer import WriteSession
 
 
@@ -25,19 +27,30 @@ class SqlAttempts(OpenDatabase):
 
     @reading
     def list_attempts(
-        self, connection: Connection, *, run_id: str = "", step: str = "", before: str = "", limit: int = 100
+        self,
+        connection: Connection,
+        *,
+        run_id: str = "",
+        step: str = "",
+        workflow: str = "",
+        job: str = "",
+        states: Sequence[AttemptState] = (),
+        after: str = "",
+        before: str = "",
+        limit: int = 100,
     ) -> Sequence[Attempt]:
+        given = {"run_id": run_id, "job": job, "workflow": workflow, "step": step}
+        wanted = {name: value for name, value in given.items() if value}
         query = select(table)
-        if run_id:
-            query = query.where(table.c.run_id == run_id)
-        if step:
-            query = query.where(table.c.step == step)
-        if run_id and step:
-            # Otherwise SQLite may walk the steps of that name in all other runs.
-            query = query.with_hint(table, "INDEXED BY ix_process_executions_run_id_id", "sqlite")
+        if after:
+            query = query.where(table.c.id > after)
         if before:
             query = query.where(table.c.id < before)
-        return _all(connection, query.order_by(table.c.id.desc()).limit(limit))
+        pages = [_page(query, wanted, state) for state in dict.fromkeys(states)] or [_page(query, wanted, None)]
+        found = [
+            attempt for page in pages for attempt in _all(connection, page.order_by(table.c.id.desc()).limit(limit))
+        ]
+        return sorted(found, key=attrgetter("id"), reverse=True)[:limit]
 
     @reading
     def run_attempts(
@@ -75,6 +88,26 @@ class SqlAttempts(OpenDatabase):
         query = select(process_usage.c.attempt_id, process_usage.c.usage)
         found = connection.execute(query.where(process_usage.c.attempt_id.in_(attempt_ids)))
         return {attempt_id: _unpacked(packed) for attempt_id, packed in found}
+
+
+def _page(query: Select[Any], wanted: Mapping[str, str], state: AttemptState | None) -> Select[Any]:
+    """Those with these values, and in that state. The first value, which few attempts have, chooses the index."""
+    first = next(iter(wanted), "")
+    if state in LIVE_ATTEMPTS and first != "run_id":
+        # Few, and all of them in active runs.
+        query = query.where(table.c.run_id.in_(select(runs.c.id).where(among(runs.c.state, ACTIVE_RUNS))))
+    bad = state in BAD_ATTEMPTS and first != "run_id"
+    if bad:
+        query = query.where(text(NOT_WELL))
+    if first == "job":
+        query = query.where(table.c.job != literal_column("''"))
+    by_state_alone = bad and first == "step"
+    for name, value in wanted.items():
+        column = table.c[name]
+        query = query.where((column if name == first and not by_state_alone else unindexed(column)) == value)
+    if state is not None:
+        query = query.where(table.c.state == state if bad else unindexed(table.c.state) == state.value)
+    return query
 
 
 def _all(connection: Connection, query: Select[Any]) -> Sequence[Attempt]:

@@ -78,7 +78,11 @@ def _run(identity: Values, change: Mapping[str, Any]) -> Run:
         attempt = None
         if "attempt" in entry:
             slim = entry["attempt"]
-            known = {"run_id": identity["id"], "step": slim.get("step", step["step"])}
+            known = {
+                "run_id": identity["id"],
+                "workflow": identity["workflow"],
+                "step": slim.get("step", step["step"]),
+            }
             attempt = attempt_from(_ATTEMPT.full(slim) | known)
         steps[step["step"]] = step_from(step, attempt)
     return run_from(values, steps)
@@ -129,4 +133,4 @@ def _converter(kind: object) -> Callable[[Any], Any]:
 
 _RUN = _Kept(runs, RUN_IDENTITY)
 _STEP = _Kept(step_runs, ("run_id", "attempt_id", "position"))
-_ATTEMPT = _Kept(process_executions, ("run_id", "step"))
+_ATTEMPT = _Kept(process_executions, ("run_id", "workflow", "step"))

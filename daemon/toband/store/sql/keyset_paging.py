@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, Table, select, union_all
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, Text, cast, select, union_all
 
 
 def newest(
@@ -30,6 +30,11 @@ def newest(
     merged = union_all(*(select(page.subquery()) for page in pages)).subquery()
     query = select(merged).order_by(merged.c.id.desc()).limit(limit)
     return connection.execute(query).all()
+
+
+def unindexed(column: ColumnElement[Any]) -> ColumnElement[str]:
+    """The text of a column, for a condition that must not choose the index: without statistics SQLite may take any."""
+    return cast(column, Text).concat("")
 
 
 def _page(table: Table, workflow: str, state: StrEnum | None, before: str, limit: int) -> Select[Any]:

@@ -72,7 +72,9 @@ RUN_IDENTITY = frozenset(
     )
 )
 STEP_IDENTITY = frozenset(("run_id", "position", "step"))
-ATTEMPT_IDENTITY = frozenset(("id", "run_id", "step", "number", "ordinal", "child", "job", "iteration", "created_at"))
+ATTEMPT_IDENTITY = frozenset(
+    ("id", "run_id", "step", "number", "ordinal", "child", "workflow", "job", "iteration", "created_at")
+)
 
 
 def _time(time: datetime | None) -> int | None:
@@ -258,6 +260,7 @@ def attempt_row(attempt: Attempt) -> Raw:
         "number": attempt.number,
         "ordinal": attempt.ordinal,
         "child": attempt.child,
+        "workflow": attempt.workflow,
         "job": attempt.job,
         "iteration": attempt.iteration,
         "created_at": to_micros(attempt.created_at),
@@ -431,6 +434,7 @@ def attempt_from(values: Values) -> Attempt:
         state=values["state"],
         created_at=values["created_at"],
         child=values["child"],
+        workflow=values["workflow"],
         job=values["job"],
         iteration=values["iteration"],
         command=values["command"],

@@ -44,6 +44,9 @@ from toband.store.sql.columns import JsonText, Key, Micros, Name, Prose
 
 ACTIVE_RUNS = [state for state in RunState if not state.terminal]
 OPEN_STEPS = [state for state in StepState if not state.terminal]
+BAD_ATTEMPTS = [AttemptState.FAILED, AttemptState.TIMED_OUT, AttemptState.CANCELLED, AttemptState.LOST]
+"""States of ended attempts that did not succeed."""
+NOT_WELL = "state IN ('{}')".format("', '".join(BAD_ATTEMPTS))
 LIVE_ATTEMPTS = [state for state in AttemptState if not state.terminal]
 
 metadata = MetaData(
@@ -285,6 +288,7 @@ process_executions = Table(
     Column("number", Integer, nullable=False),
     Column("ordinal", Integer, nullable=False),
     Column("child", Boolean, nullable=False, server_default=false()),
+    Column("workflow", Key, nullable=False, server_default=text("''")),
     Column("job", Key, nullable=False, server_default=text("''")),
     Column("iteration", Integer, nullable=False, server_default=text("1")),
     Column("created_at", Micros, nullable=False),
@@ -311,6 +315,12 @@ process_executions = Table(
     UniqueConstraint("run_id", "ordinal"),
     Index(None, "run_id", "id"),
     Index(None, "step", "id"),
+    Index(None, "workflow", "id"),
+    _linked("job", "id", condition="job <> ''"),
+    # Most attempts are COMPLETED: those that are not would be found too late.
+    _linked("state", "id", condition=NOT_WELL),
+    _linked("workflow", "state", "id", condition=NOT_WELL),
+    _linked("job", "state", "id", condition=f"job <> '' AND {NOT_WELL}"),
     sqlite_with_rowid=False,
 )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections import deque
-from collections.abc import Collection, Iterator
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping
 
 from toband.domain.run_model import Attempt, Progress
-from toband.ports import PAGE, LogKind, LogPage, LogPiece, OutputTooLargeError
+from toband.ports import PAGE, LogKind, LogPage, LogPiece, OutputEnd, OutputTooLargeError
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.logs.compressed_log import Indexes
 from toband.supervise.logs.log_sources import all_frames, opened, read_frames
@@ -55,6 +55,29 @@ class LogReader:
                         raise OutputTooLargeError
                     parts.append(bytes(frame.payload))
         return b"".join(parts)
+
+    async def ends(self, attempt: Attempt, limit: int) -> Mapping[LogKind, OutputEnd]:
+        return await asyncio.to_thread(self._ends, self._files.log(attempt), limit)
+
+    def _ends(self, path: str, limit: int) -> dict[LogKind, OutputEnd]:
+        """Scans the file once, keeping only the last pieces of each stream."""
+        found: dict[LogKind, deque[bytes]] = {}
+        sizes: Counter[LogKind] = Counter()
+        left_out: set[LogKind] = set()
+        with contextlib.suppress(FileNotFoundError), opened(path, self._indexes) as source:
+            for frame in all_frames(source):
+                if (kind := _KINDS.get(frame.kind)) is None or not frame.payload:
+                    continue
+                kept = found.setdefault(kind, deque())
+                kept.append(bytes(frame.payload))
+                sizes[kind] += len(frame.payload)
+                while sizes[kind] - len(kept[0]) >= limit:
+                    sizes[kind] -= len(kept.popleft())
+                    left_out.add(kind)
+        return {
+            kind: OutputEnd(b"".join(kept)[-limit:], truncated=kind in left_out or sizes[kind] > limit)
+            for kind, kept in found.items()
+        }
 
     async def progress(self, attempt: Attempt) -> Progress | None:
         return await asyncio.to_thread(self._progress, self._files.log(attempt))
