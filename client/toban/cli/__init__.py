@@ -1,5 +1,6 @@
 """The command line `toban`: `command_line` assembles it, `commands/X.py` has `toban X`."""
 
+import gc
 import sys
 
 
@@ -11,6 +12,8 @@ def main() -> int:
 
         print(f"toban {__version__}")
         return 0
+    # Nothing becomes garbage while modules are loaded; a session turns collection on again.
+    gc.disable()
     try:
         from toban.cli.command_line import main as run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -65,6 +66,10 @@ class Session:
         quiet_grpc()
         from toban.sdk import SyncClient
 
+        if not gc.isenabled():
+            # What is loaded stays: later collections need not look at it.
+            gc.freeze()
+            gc.enable()
         # A daemon that is down is reported at once.
         return SyncClient(self.server, retry_for=_RETRY_FOR, connect_for=0)
 

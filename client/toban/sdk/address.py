@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote, unquote
 
 from toban.sdk.errors import InvalidArgument, Unreachable
 
@@ -17,6 +17,7 @@ ADDRESS_FILE: Final = "toband.json"
 SYSTEM_DIRECTORIES: Final = ("/run/toban", "/var/lib/toban")
 
 # The maximum length of sun_path, with the final zero: 108 bytes on Linux, 104 on macOS and the BSDs.
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_./~-]*")
 _LONGEST_SOCKET_PATH: Final = 107 if sys.platform == "linux" else 103
 
 
@@ -50,7 +51,7 @@ def parse(text: str) -> Address:
     """Parses `unix:///path`, a bare path or `host:port`. Raises InvalidArgument."""
     if text.startswith("unix:"):
         rest = text.removeprefix("unix:")
-        return _unix(unquote(rest.removeprefix("//") if rest.startswith("///") else rest))
+        return _unix(_unquoted(rest.removeprefix("//") if rest.startswith("///") else rest))
     if os.path.isabs(text):
         return _unix(text)
     host, colon, port = text.rpartition(":")
@@ -98,9 +99,25 @@ def _unix(path: str) -> Address:
     return Address(
         # Readable, and parses to the same address.
         text=f"unix://{path.replace('%', '%25')}",
-        target=f"unix://{quote(path)}",
+        target=f"unix://{_quoted(path)}",
         path=path,
     )
+
+
+def _quoted(path: str) -> str:
+    if _PLAIN.fullmatch(path):
+        return path
+    from urllib.parse import quote  # slow to load
+
+    return quote(path)
+
+
+def _unquoted(path: str) -> str:
+    if "%" not in path:
+        return path
+    from urllib.parse import unquote
+
+    return unquote(path)
 
 
 def _is_loopback(host: str) -> bool:

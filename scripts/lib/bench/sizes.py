@@ -10,8 +10,8 @@ MB: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """`scheduled` workflows have a schedule, and `due` of them are due together. `listening` ones listen to events,
-    `candidates` to each type; a round resolves `resolved` events.
+    """`calls` of `toban` are one sample. `scheduled` workflows have a schedule, and `due` of them are due together.
+    `listening` ones listen to events, `candidates` to each type; a round resolves `resolved` events.
 
     In seconds: how long a daemon is left idle before its memory is read (`settle`), the time between the last change of
     a schedule and the second in which it is due (`calm`), and how long the processor time of an `idle` one is measured.
@@ -27,6 +27,7 @@ class Sizes:
     few_items: int = 100
     log: int = 200 * MB
     triggers: int = 20
+    calls: int = 10
     scheduled: int = 10_000
     due: int = 500
     listening: int = 10_000
@@ -49,6 +50,7 @@ class Sizes:
             few_items=20,
             log=4 * MB,
             triggers=2,
+            calls=2,
             scheduled=20,
             due=5,
             listening=40,
