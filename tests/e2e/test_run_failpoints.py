@@ -89,6 +89,9 @@ steps:
     on_failure: retry
     max_retries: 0
     depends_on: [make, loop, each, child, maybe, never, tried]
+finally:
+  - {{name: tell, run: '{NOTE}; echo {{{{ run.state }}}} {{{{ run.failed_steps }}}}', when: steps.join.exit_code >= 0}}
+  - {{name: tidy, run: '{NOTE}'}}
 """
 ONCE = ["make", "loop", "loop", "check", "check", "each[0]", "each[1]", "each[2]", "only", "maybe", "tried", "tried"]
 STATES = {
@@ -103,6 +106,7 @@ STATES = {
     "never": "SKIPPED(when)",
     "tried": "SUCCEEDED",
 }
+LAST = {"tell": "SUCCEEDED", "tidy": "SUCCEEDED"}
 
 LIVES = (
     ("values.spilled=kill@1", "what a step left is in its file, and that it ended is not known"),
@@ -118,6 +122,9 @@ LIVES = (
     ("child.made=kill@1", "there is, and it has not begun"),
     ("child.ended=kill@1", "it is over, and its parent does not know"),
     ("inputs.laid_out=kill@1", "the inputs of a step are there, the step is not"),
+    ("step.evaluate=kill@1", "all other steps have ended, and no finally step has begun"),
+    ("launch.before_send=kill@1", "the first finally step is launched, and its supervisor does not know"),
+    ("launch.after_send=kill@1", "the next one begins, and the daemon does not hear of it"),
     ("run.prepared=kill@2", "the retry has taken over files and has done nothing with them"),
 )
 
@@ -166,10 +173,10 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
 def test_everything_happens_once(outcome: Outcome) -> None:
     first, again = outcome.first, outcome.again
     assert (run_state(first), run_state(again)) == ("FAILED", "SUCCEEDED"), first.error_message
-    assert step_states(first) == {**STATES, "join": "FAILED"}
-    assert step_states(again) == {**STATES, "join": "SUCCEEDED"}
+    assert step_states(first) == {**STATES, "join": "FAILED", **LAST}
+    assert step_states(again) == {**STATES, "join": "SUCCEEDED", **LAST}
     assert outcome.witness[:5] == ["make", "loop", "check", "loop", "check"]
-    assert sorted(outcome.witness) == sorted([*ONCE, "join", "join"])
+    assert sorted(outcome.witness) == sorted([*ONCE, *("join", *LAST) * 2])
 
 
 def test_counts_are_those_of_what_happened(outcome: Outcome) -> None:
@@ -193,9 +200,11 @@ def test_counts_are_those_of_what_happened(outcome: Outcome) -> None:
             "maybe": 1,
             "tried": 2,
             "join": 1,
+            "tell": 1,
+            "tidy": 1,
         }
     )
-    assert [process.step for process in outcome.daemon.processes(outcome.again.id)] == ["join"]
+    assert [process.step for process in outcome.daemon.processes(outcome.again.id)] == ["join", *LAST]
 
 
 def test_there_is_one_child_and_one_dead_letter(outcome: Outcome) -> None:
@@ -223,6 +232,8 @@ def test_values_and_files_are_whole(outcome: Outcome) -> None:
         assert kept(context_of(outcome, run)) == files
         _, values = outcome.daemon.log_of(run.id, "join")[OUT].splitlines()
         assert values == b'["3","1","2"] 100000 SUCCEEDED'
+        failed = {"FAILED": b'["join"]', "SUCCEEDED": b"[]"}[run_state(run)]
+        assert outcome.daemon.log_of(run.id, "tell")[OUT].split() == [run_state(run).encode(), failed]
 
 
 def test_the_notes_in_the_context_directory_say_the_same(outcome: Outcome) -> None:

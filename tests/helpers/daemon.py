@@ -240,13 +240,17 @@ class Daemon:
         return list(self.runs.StreamLogs(request, timeout=60))
 
     def end_runs(self) -> None:
-        """Cancels what is active, and waits until its processes are gone."""
+        """Cancels what is active, its finally steps too, and waits until its processes are gone."""
         states = [run_pb2.RUN_STATE_PENDING, run_pb2.RUN_STATE_RUNNING]
         active = run_pb2.ListRunsRequest(states=states, page_size=1000)
         for run in self.runs.ListRuns(active, timeout=CALL_WITHIN).runs:
             with contextlib.suppress(grpc.RpcError):
                 self.cancel(run.id)
-            self.wait_run(run.id)
+            for change in self.runs.WatchRun(run_pb2.WatchRunRequest(id=run.id), timeout=60):
+                part = change.run.finally_part
+                if change.run.HasField("finally_part") and not part.HasField("ending"):
+                    with contextlib.suppress(grpc.RpcError):
+                        self.cancel(run.id)
 
     def clear(self) -> None:
         """Ends all that was started on the state directory: its runs, the daemon, the processes behind it.

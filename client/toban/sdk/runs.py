@@ -186,8 +186,16 @@ class RunCalls(Calls):
         return paged(fetch)
 
     async def cancel_run(self, run_id: str, *, reason: str = "") -> run_pb2.Run:
-        """Requests the cancellation of a run. Raises NotFound and Conflict `RUN_ALREADY_TERMINAL`; may be repeated."""
-        answer = await self._connection.call(self._runs.CancelRun, run_pb2.CancelRunRequest(id=run_id, reason=reason))
+        """Requests the cancellation of a run. Raises NotFound and Conflict `RUN_ALREADY_TERMINAL`.
+
+        The run goes on with its `finally` steps. A second call ends those too, once they have begun.
+        """
+        request = run_pb2.CancelRunRequest(id=run_id, reason=reason)
+
+        def repeated() -> None:
+            request.is_retry = True
+
+        answer = await self._connection.call(self._runs.CancelRun, request, repeated=repeated)
         return answer.run
 
     async def pause_run(self, run_id: str) -> run_pb2.Run:

@@ -327,6 +327,8 @@ class _ProcessEndingCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pr
     """Its supervisor died without an end record."""
     PROCESS_ENDING_CAUSE_IDLE_TIMEOUT: _ProcessEndingCause.ValueType  # 8
     """It had no output for as long as the step's `idle_timeout`."""
+    PROCESS_ENDING_CAUSE_FINALLY_TIMEOUT: _ProcessEndingCause.ValueType  # 9
+    """The timeout of the run's finally steps passed."""
 
 class ProcessEndingCause(_ProcessEndingCause, metaclass=_ProcessEndingCauseEnumTypeWrapper):
     """Why a process tree ended."""
@@ -348,6 +350,8 @@ PROCESS_ENDING_CAUSE_LOST: ProcessEndingCause.ValueType  # 7
 """Its supervisor died without an end record."""
 PROCESS_ENDING_CAUSE_IDLE_TIMEOUT: ProcessEndingCause.ValueType  # 8
 """It had no output for as long as the step's `idle_timeout`."""
+PROCESS_ENDING_CAUSE_FINALLY_TIMEOUT: ProcessEndingCause.ValueType  # 9
+"""The timeout of the run's finally steps passed."""
 Global___ProcessEndingCause: _TypeAlias = ProcessEndingCause  # noqa: Y015
 
 class _Trigger:
@@ -487,6 +491,8 @@ class _RunChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunChan
     """The current step reported progress. The sequence stays the same."""
     RUN_CHANGE_KIND_ITERATION_DUE: _RunChangeKind.ValueType  # 21
     """The interval before the next iteration of a loop is over."""
+    RUN_CHANGE_KIND_FINALLY_TIMEOUT_PASSED: _RunChangeKind.ValueType  # 22
+    """The timeout of the finally steps, counted from when they began, has passed."""
 
 class RunChangeKind(_RunChangeKind, metaclass=_RunChangeKindEnumTypeWrapper):
     """Kind of a change of a run."""
@@ -526,6 +532,8 @@ RUN_CHANGE_KIND_PROGRESS_REPORTED: RunChangeKind.ValueType  # 20
 """The current step reported progress. The sequence stays the same."""
 RUN_CHANGE_KIND_ITERATION_DUE: RunChangeKind.ValueType  # 21
 """The interval before the next iteration of a loop is over."""
+RUN_CHANGE_KIND_FINALLY_TIMEOUT_PASSED: RunChangeKind.ValueType  # 22
+"""The timeout of the finally steps, counted from when they began, has passed."""
 Global___RunChangeKind: _TypeAlias = RunChangeKind  # noqa: Y015
 
 class _LogStream:
@@ -627,6 +635,7 @@ class Run(_message.Message):
     WAITING_STEPS_FIELD_NUMBER: _builtins.int
     DEFINITION_SCOPE_FIELD_NUMBER: _builtins.int
     WORKFLOW_TITLE_FIELD_NUMBER: _builtins.int
+    FINALLY_PART_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     workflow: _builtins.str
@@ -728,6 +737,10 @@ class Run(_message.Message):
     def waiting_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids of the steps that wait for SLOT, BACKOFF, INTERVAL or APPROVAL, at most 5 of them."""
 
+    @_builtins.property
+    def finally_part(self) -> Global___FinallyPart:
+        """Since all other steps have ended and its finally steps run; absent otherwise."""
+
     def __init__(
         self,
         *,
@@ -774,14 +787,47 @@ class Run(_message.Message):
         waiting_steps: _abc.Iterable[_builtins.str] | None = ...,
         definition_scope: _builtins.str = ...,
         workflow_title: _builtins.str = ...,
+        finally_part: Global___FinallyPart | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at", "summary", b"summary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finally_part", b"finally_part", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "definition_scope", b"definition_scope", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "steps_ended", b"steps_ended", "steps_total", b"steps_total", "summary", b"summary", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "waiting_steps", b"waiting_steps", "workflow", b"workflow", "workflow_title", b"workflow_title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "definition_scope", b"definition_scope", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finally_part", b"finally_part", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "steps_ended", b"steps_ended", "steps_total", b"steps_total", "summary", b"summary", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "waiting_steps", b"waiting_steps", "workflow", b"workflow", "workflow_title", b"workflow_title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Run: _TypeAlias = Run  # noqa: Y015
+
+@_typing.final
+class FinallyPart(_message.Message):
+    """The last part of a run: its finally steps run, and nothing that they do changes the result."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    BEGAN_AT_FIELD_NUMBER: _builtins.int
+    ENDING_FIELD_NUMBER: _builtins.int
+    state: Global___RunState.ValueType
+    """The state that the run will have."""
+    @_builtins.property
+    def began_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def ending(self) -> Global___RunEnding:
+        """Why finally steps are ended, or were ended, before they were done; absent otherwise."""
+
+    def __init__(
+        self,
+        *,
+        state: Global___RunState.ValueType = ...,
+        began_at: _timestamp_pb2.Timestamp | None = ...,
+        ending: Global___RunEnding | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["began_at", b"began_at", "ending", b"ending"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["began_at", b"began_at", "ending", b"ending", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FinallyPart: _TypeAlias = FinallyPart  # noqa: Y015
 
 @_typing.final
 class RunEnding(_message.Message):
@@ -980,6 +1026,7 @@ class Step(_message.Message):
     SKIPPED_BY_FIELD_NUMBER: _builtins.int
     SKIP_NOTE_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
+    IS_FINALLY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """As in the definition; an instance adds its number, as in `build[0]`."""
     index: _builtins.int
@@ -1039,6 +1086,8 @@ class Step(_message.Message):
     skip_note: _builtins.str
     title: _builtins.str
     """Title for people, at most 200 characters; the id if the definition has none. An instance has the title of its step."""
+    is_finally: _builtins.bool
+    """Whether it is a finally step: it runs when all other steps have ended."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -1098,10 +1147,11 @@ class Step(_message.Message):
         skipped_by: _builtins.str = ...,
         skip_note: _builtins.str = ...,
         title: _builtins.str = ...,
+        is_finally: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "exit_code", b"exit_code", "finished_at", b"finished_at", "instance", b"instance", "not_before", b"not_before", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "approvers", b"approvers", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "item_bytes", b"item_bytes", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "retry_stopped", b"retry_stopped", "skip_note", b"skip_note", "skip_reason", b"skip_reason", "skipped_by", b"skipped_by", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "title", b"title", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "approvers", b"approvers", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "is_finally", b"is_finally", "item_bytes", b"item_bytes", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "retry_stopped", b"retry_stopped", "skip_note", b"skip_note", "skip_reason", b"skip_reason", "skipped_by", b"skipped_by", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "title", b"title", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -1625,6 +1675,7 @@ class PlannedStep(_message.Message):
     SKIP_REASON_FIELD_NUMBER: _builtins.int
     SOURCE_RUN_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
+    IS_FINALLY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     job_type: Global___JobType.ValueType
     command: _builtins.str
@@ -1641,6 +1692,8 @@ class PlannedStep(_message.Message):
     """Id of the run that its results would come from; empty if none."""
     title: _builtins.str
     """Title for people, at most 200 characters; the id if the definition has none."""
+    is_finally: _builtins.bool
+    """As in Step."""
     @_builtins.property
     def depends_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -1656,10 +1709,11 @@ class PlannedStep(_message.Message):
         skip_reason: Global___SkipReason.ValueType = ...,
         source_run: _builtins.str = ...,
         title: _builtins.str = ...,
+        is_finally: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "depends_on", b"depends_on", "for_each", b"for_each", "id", b"id", "job_type", b"job_type", "max_iterations", b"max_iterations", "skip_reason", b"skip_reason", "source_run", b"source_run", "title", b"title", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "depends_on", b"depends_on", "for_each", b"for_each", "id", b"id", "is_finally", b"is_finally", "job_type", b"job_type", "max_iterations", b"max_iterations", "skip_reason", b"skip_reason", "source_run", b"source_run", "title", b"title", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2079,18 +2133,22 @@ class CancelRunRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    IS_RETRY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     reason: _builtins.str
     """Becomes the run's error message; at most 1,000 characters."""
+    is_retry: _builtins.bool
+    """A retry of a call whose answer was lost. It never counts as the second cancel, which ends finally steps."""
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         reason: _builtins.str = ...,
+        is_retry: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "is_retry", b"is_retry", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -187,7 +187,8 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelRun(self, request, context):
-        """Requests cancellation and returns at once. The run ends when all of its processes are gone. Safe to repeat.
+        """Requests cancellation and returns at once. The run ends when all of its processes are gone, after its finally steps.
+        Another call ends finally steps that have begun; before that it changes nothing.
 
         Errors:
         - NOT_FOUND `RUN_NOT_FOUND`

@@ -73,7 +73,8 @@ class RunServiceStub:
     ListRuns: _grpc.UnaryUnaryMultiCallable[_run_pb2.ListRunsRequest, _run_pb2.ListRunsResponse]
     """Lists runs, newest first, without their steps."""
     CancelRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.CancelRunRequest, _run_pb2.CancelRunResponse]
-    """Requests cancellation and returns at once. The run ends when all of its processes are gone. Safe to repeat.
+    """Requests cancellation and returns at once. The run ends when all of its processes are gone, after its finally steps.
+    Another call ends finally steps that have begun; before that it changes nothing.
 
     Errors:
     - NOT_FOUND `RUN_NOT_FOUND`
@@ -210,7 +211,8 @@ class RunServiceAsyncStub(RunServiceStub):
     ListRuns: _aio.UnaryUnaryMultiCallable[_run_pb2.ListRunsRequest, _run_pb2.ListRunsResponse]  # type: ignore[assignment]
     """Lists runs, newest first, without their steps."""
     CancelRun: _aio.UnaryUnaryMultiCallable[_run_pb2.CancelRunRequest, _run_pb2.CancelRunResponse]  # type: ignore[assignment]
-    """Requests cancellation and returns at once. The run ends when all of its processes are gone. Safe to repeat.
+    """Requests cancellation and returns at once. The run ends when all of its processes are gone, after its finally steps.
+    Another call ends finally steps that have begun; before that it changes nothing.
 
     Errors:
     - NOT_FOUND `RUN_NOT_FOUND`
@@ -380,7 +382,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.CancelRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.CancelRunResponse, _abc.Awaitable[_run_pb2.CancelRunResponse]]:
-        """Requests cancellation and returns at once. The run ends when all of its processes are gone. Safe to repeat.
+        """Requests cancellation and returns at once. The run ends when all of its processes are gone, after its finally steps.
+        Another call ends finally steps that have begun; before that it changes nothing.
 
         Errors:
         - NOT_FOUND `RUN_NOT_FOUND`

@@ -17,6 +17,7 @@ from toband.domain.run_model import (
     Attempt,
     DeadLetter,
     Ending,
+    FinallyPart,
     Run,
     RunState,
     Sample,
@@ -102,6 +103,8 @@ def run(value: Run, plan: Plan | None = None, *, title: str = "") -> run_pb2.Run
         _add_held_up(made, value)
     if value.ending is not None:
         made.ending.CopyFrom(_run_ending(value.ending))
+    if value.finally_part is not None:
+        made.finally_part.CopyFrom(_finally_part(value.finally_part))
     counts = [run_pb2.StepCount(state=step_state(state), count=count) for state, count in value.step_states.items()]
     made.summary.counts.extend(sorted(counts, key=lambda each: each.state))
     return made
@@ -130,6 +133,15 @@ def skip_reason(value: SkipReason | None) -> run_pb2.SkipReason.ValueType:
 def _run_ending(value: Ending) -> run_pb2.RunEnding:
     cause = run_pb2.RunEndingCause.Value(f"RUN_ENDING_CAUSE_{value.cause.name}")
     return run_pb2.RunEnding(cause=cause, at=timestamp(value.at))
+
+
+def _finally_part(value: FinallyPart) -> run_pb2.FinallyPart:
+    made = run_pb2.FinallyPart(
+        state=run_pb2.RunState.Value(f"RUN_STATE_{value.state.value}"), began_at=timestamp(value.began_at)
+    )
+    if value.ending is not None:
+        made.ending.CopyFrom(_run_ending(value.ending))
+    return made
 
 
 def _add_held_up(made: run_pb2.Run, value: Run) -> None:
@@ -193,6 +205,7 @@ def _add_definition(made: run_pb2.Step, defined: Step) -> None:
     made.job_type = job_type(defined.job_type)
     made.job = defined.job
     made.approvers.extend(defined.approvers)
+    made.is_finally = defined.is_finally
     if defined.completion_check is not None:
         made.max_iterations = defined.max_iterations
     else:
@@ -235,6 +248,7 @@ def planned_step(value: PlannedStep) -> run_pb2.PlannedStep:
         max_iterations=value.max_iterations,
         skip_reason=skip_reason(value.skipped),
         source_run=value.source,
+        is_finally=value.is_finally,
     )
 
 

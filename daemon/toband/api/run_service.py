@@ -203,7 +203,8 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @unary
     async def CancelRun(self, request: pb.CancelRunRequest, context: Context) -> pb.CancelRunResponse:
-        run = await self._control.cancel(request.id, run_requests.short(request.reason, "reason"))
+        reason = run_requests.short(request.reason, "reason")
+        run = await self._control.cancel(request.id, reason, ends_finally=not request.is_retry)
         return pb.CancelRunResponse(run=await self.shown(run.id))
 
     @streaming

@@ -28,7 +28,7 @@ def attempt_succeeded(draft: RunMutation, name: str) -> None:
 def check_or_succeed(draft: RunMutation, name: str) -> None:
     if draft.plan.step(name).completion_check is None:
         _succeed(draft, name)
-    elif draft.run.ending is not None:
+    elif draft.run.current_ending is not None:
         draft.cancel(name)
         step_over(draft, name)
     else:
@@ -74,7 +74,7 @@ def check_ended(
     last = step.iteration >= definition.max_iterations
     if last or step.unchanged:
         _exhausted(draft, name, last=last)
-    elif draft.run.ending is not None:
+    elif draft.run.current_ending is not None:
         draft.cancel(name)
         step_over(draft, name)
     else:
@@ -112,7 +112,7 @@ def retry_or_fail(draft: RunMutation, name: str, error: str, error_class: ErrorC
     """Retries a step after that many seconds; None: it fails."""
     if delay is None:
         fail_step(draft, name, error, error_class, at=draft.then)
-    elif draft.run.ending is None:
+    elif draft.run.current_ending is None:
         retry_later(draft, name, draft.at + timedelta(seconds=delay), error)
         if delay > 0:
             launch(draft)  # its slot is free during the backoff

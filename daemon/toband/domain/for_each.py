@@ -81,8 +81,8 @@ def result_of(draft: RunMutation, group: StepRun) -> GroupResult:
     elif states & _STOPPED:
         state = StepState.CANCELLED
         reason = next((m.reason for m in members if m.state is StepState.CANCELLED), "")
-        if not reason and draft.run.ending is not None:
-            reason = run_texts.stopped(draft.run.ending.cause)
+        if not reason and draft.run.current_ending is not None:
+            reason = run_texts.stopped(draft.run)
     else:
         state = StepState.INCOMPLETE if StepState.INCOMPLETE in states else StepState.SUCCEEDED
     ends = [member.finished_at for member in members if member.finished_at is not None]

@@ -15,7 +15,7 @@ from toband.domain.run_model import CHECK, Run, SkipReason, StepRun, StepState, 
 class Plan:
     """A definition prepared for transitions: the dependencies between steps, and their order."""
 
-    __slots__ = ("approvals", "dependents", "index", "ordered", "steps", "workflow")
+    __slots__ = ("approvals", "dependents", "finally_steps", "index", "ordered", "steps", "workflow")
 
     def __init__(self, workflow: Workflow) -> None:
         self.workflow = workflow
@@ -23,6 +23,7 @@ class Plan:
         self.ordered = tuple(workflow.steps)
         self.index = {step: number for number, step in enumerate(self.ordered)}
         self.approvals = frozenset(name for name, step in workflow.steps.items() if step.job_type is JobType.APPROVAL)
+        self.finally_steps = frozenset(name for name, step in workflow.steps.items() if step.is_finally)
         dependents: dict[str, list[str]] = {step: [] for step in self.ordered}
         for step in workflow.steps.values():
             for needed in step.depends_on:
@@ -79,7 +80,7 @@ class Plan:
         parent_run: str = "",
         parent_step: str = "",
     ) -> Run:
-        """A run that has not started. Only the steps in `chosen` will run; None: all.
+        """A run that has not started. Only the steps in `chosen` and the `finally` steps will run; None: all.
 
         `kept` are steps, with their instances, that have ended before the run starts: results of another run.
         """
@@ -88,7 +89,7 @@ class Plan:
         for step, number in self.index.items():
             if step in kept:
                 steps[step] = kept[step]
-            elif chosen is not None and step not in chosen:
+            elif chosen is not None and step not in chosen and step not in self.finally_steps:
                 steps[step] = StepRun(
                     id=step, index=number, state=StepState.SKIPPED, skip_reason=SkipReason.SCOPE, finished_at=at
                 )

@@ -211,12 +211,20 @@ class LaunchDue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested:
+    """`ends_finally`: if the run was cancelled before, its `finally` steps are ended too."""
+
     reason: str = ""
+    ends_finally: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTimeoutPassed:
     """The run's own timeout, counted from its start, has passed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinallyTimeoutPassed:
+    """The timeout of the `finally` steps, counted from the beginning of the first, has passed."""
 
 
 Event: TypeAlias = (
@@ -240,6 +248,7 @@ Event: TypeAlias = (
     | LaunchDue
     | CancelRequested
     | RunTimeoutPassed
+    | FinallyTimeoutPassed
 )
 
 
@@ -267,6 +276,13 @@ class StopAttempt:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRunTimer:
     """Asks for RunTimeoutPassed at that time."""
+
+    due: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFinallyTimer:
+    """Asks for FinallyTimeoutPassed at that time. The timer of the run is stopped."""
 
     due: datetime
 
@@ -342,6 +358,7 @@ Effect: TypeAlias = (
     LaunchAttempt
     | StopAttempt
     | StartRunTimer
+    | StartFinallyTimer
     | StartRetryTimer
     | StartIterationTimer
     | StartStepTimer

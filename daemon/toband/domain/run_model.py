@@ -22,6 +22,7 @@ __all__ = [
     "Ending",
     "EndingCause",
     "ErrorClass",
+    "FinallyPart",
     "Orphans",
     "Phase",
     "Progress",
@@ -171,6 +172,18 @@ class Ending:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinallyPart:
+    """The last part of a run: all other steps have ended, and its `finally` steps run.
+
+    `state` is the state that the run will have. `ending` says why the `finally` steps end early, if they do.
+    """
+
+    state: RunState
+    began_at: datetime
+    ending: Ending | None = None
+
+
 class TreeCause(StrEnum):
     """The cause of a process tree's end."""
 
@@ -181,6 +194,8 @@ class TreeCause(StrEnum):
     LOOP_TIMEOUT = "loop_timeout"
     """The step's timeout over all of its iterations."""
     RUN_TIMEOUT = "run_timeout"
+    FINALLY_TIMEOUT = "finally_timeout"
+    """The timeout of all `finally` steps together."""
     CANCEL = "cancel"
     LIMIT = "limit"
     LOST = "lost"
@@ -401,8 +416,9 @@ class Run:
     `missed` are the earlier due times that it represents too. `event` is the event that started it, as templates see
     it; None: none did. `depth` is how many runs are before it in a chain of events. `params_bytes`, above zero:
     parameters of this many bytes were left out of this copy. `total_steps`, `ended_steps`, `failed_steps` and
-    `incomplete_steps` count steps of the definition, not instances, and so does `step_states`, by state. `touched` is
-    the ids of the steps that its last change is about.
+    `incomplete_steps` count steps of the definition, not instances, and so does `step_states`, by state. `finally_part`
+    is None until all steps outside of `finally` have ended. `touched` is the ids of the steps that its last change is
+    about.
     """
 
     id: str
@@ -439,11 +455,17 @@ class Run:
     event: Mapping[str, Any] | None = None
     depth: int = 0
     ending: Ending | None = None
+    finally_part: FinallyPart | None = None
     steps: Mapping[str, StepRun] = field(default_factory=dict)
     sequence: int = 0
     launches: int = 0
     timeout: float | None = None
     touched: frozenset[str] | None = field(default=None, compare=False)
+
+    @property
+    def current_ending(self) -> Ending | None:
+        """Why the steps that have not ended are being ended, if they are."""
+        return self.ending if self.finally_part is None else self.finally_part.ending
 
     @property
     def by_event(self) -> bool:

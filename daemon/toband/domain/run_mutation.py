@@ -100,9 +100,8 @@ class RunMutation:
         self.conclude(name, StepState.SKIPPED, at=self.then)
 
     def cancel(self, name: str) -> None:
-        """Ends a step because the run is ending."""
-        assert self.run.ending is not None
-        self.conclude(name, StepState.CANCELLED, run_texts.stopped(self.run.ending.cause), at=self.then)
+        """Ends a step because the run, or its `finally` part, is ending."""
+        self.conclude(name, StepState.CANCELLED, run_texts.stopped(self.run), at=self.then)
 
     def stop_retry(self, name: str, reason: str) -> None:
         """Fails a step whose retry the end of the run prevents, whether it waits for the backoff or for a slot."""

@@ -11,10 +11,11 @@ from typing import assert_never
 from toban.definition import Step, format_duration
 from toband.domain.retry_policy import error_said
 from toband.domain.run_events import AttemptEnded, ChildEnded
-from toband.domain.run_model import EndingCause, RunState, StepRun, TreeCause
+from toband.domain.run_model import EndingCause, Run, RunState, StepRun, TreeCause
 
 TIMED_OUT = "timed out"
 RUN_TIMED_OUT = "the run's timeout passed"
+FINALLY_TIMED_OUT = "finally_timeout passed"
 NOT_DECIDED = "timed out: no decision in time"
 NOT_STARTED = "not started: the run was ending"
 RETRY_STOPPED = "failed, and not retried: the run was ending"
@@ -26,11 +27,18 @@ _STOPPED = {
     EndingCause.CANCELLED: "the run was cancelled",
     EndingCause.TIMED_OUT: "the run timed out",
 }
+_FINALLY_STOPPED = {
+    EndingCause.ABORTED: "another finally step failed",
+    EndingCause.CANCELLED: "the finally steps were cancelled",
+    EndingCause.TIMED_OUT: FINALLY_TIMED_OUT,
+}
 
 
-def stopped(cause: EndingCause) -> str:
+def stopped(run: Run) -> str:
     """Why a step was cancelled."""
-    return _STOPPED[cause]
+    assert run.current_ending is not None
+    texts = _STOPPED if run.finally_part is None else _FINALLY_STOPPED
+    return texts[run.current_ending.cause]
 
 
 def cancelled(reason: str) -> str:
@@ -101,6 +109,8 @@ def attempt_ended(event: AttemptEnded, definition: Step) -> str:
             return no_output(definition.idle_timeout)
         case TreeCause.RUN_TIMEOUT:
             return RUN_TIMED_OUT
+        case TreeCause.FINALLY_TIMEOUT:
+            return FINALLY_TIMED_OUT
         case TreeCause.CANCEL:
             return "cancelled"
         case TreeCause.LIMIT:

@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from toban.definition import Step
-from toband.domain.run_events import Effect, StartRunTimer, StartStepTimer
+from toband.domain.plan import Plan
+from toband.domain.run_events import Effect, StartFinallyTimer, StartRunTimer, StartStepTimer
 from toband.domain.run_model import Phase, Run, StepRun, StepState
 
 LOOP = 0
 """Stands for the attempt number: the timer is for a whole loop."""
 
 
-def run_timer(run: Run) -> Sequence[Effect]:
+def run_timer(plan: Plan, run: Run) -> Sequence[Effect]:
+    """The timer of the part that the run is in: the run's timeout does not apply to its `finally` steps."""
+    if run.finally_part is not None:
+        limit = timedelta(seconds=plan.workflow.finally_timeout)
+        return (StartFinallyTimer(due=run.finally_part.began_at + limit),)
     if run.timeout is None or run.started_at is None:
         return ()
     return (StartRunTimer(due=run.started_at + timedelta(seconds=run.timeout)),)

@@ -32,7 +32,7 @@ def run_waits_for(run: Run, plan: Plan | None) -> WaitingFor | None:
         return WaitingFor.QUEUE if queued else WaitingFor.START
     if run.state is not RunState.RUNNING:
         return None
-    if run.ending is not None:
+    if run.current_ending is not None:
         return WaitingFor.PROCESSES
     return WaitingFor.RESUME if run.paused_at is not None else None
 

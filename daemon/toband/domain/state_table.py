@@ -18,6 +18,7 @@ from toband.domain.run_events import (
     CollectionStopped,
     DecisionMade,
     EvaluationFailed,
+    FinallyTimeoutPassed,
     IterationDue,
     LaunchDue,
     OutputsCollected,
@@ -47,10 +48,14 @@ FAILURES: Events = frozenset(
 """Events by which a step may fail, which may end the run."""
 STEP_ENDS = FAILURES | {AttemptVoided, CollectionStopped, StepEvaluated}
 """Events by which a step may end."""
-RUN_ENDS = FAILURES | {CancelRequested, RunTimeoutPassed}
-"""Events by which a run may begin to end early."""
-LAUNCHES = STEP_ENDS | {RunStarted, ResumeRequested, RetryDue, IterationDue, LaunchDue}
+RUN_ENDS = FAILURES | {CancelRequested, RunTimeoutPassed, FinallyTimeoutPassed}
+"""Events by which a run, or its `finally` part, may begin to end early."""
+FINALLY_BEGINS = STEP_ENDS | {RunStarted, ResumeRequested, CancelRequested, RunTimeoutPassed}
+"""Events by which the `finally` part may begin."""
+LAUNCHES = FINALLY_BEGINS | {RetryDue, IterationDue, LaunchDue}
 """Events after which a slot may be free for a ready step."""
+CLOSES = STEP_ENDS | {CancelRequested, FinallyTimeoutPassed}
+"""Events by which the last step of a run may end."""
 SUCCESSES: Events = frozenset({AttemptEnded, ChildEnded, OutputsCollected, DecisionMade})
 
 
@@ -63,7 +68,7 @@ class Move:
 
 
 STEP_MOVES: Mapping[tuple[StepState, StepState], Move] = {
-    (StepState.PENDING, StepState.READY): Move(STEP_ENDS | {RunStarted}, "dependencies satisfied"),
+    (StepState.PENDING, StepState.READY): Move(FINALLY_BEGINS, "dependencies satisfied, or finally begins"),
     (StepState.PENDING, StepState.RUNNING): Move(LAUNCHES, "instance launched"),
     (StepState.PENDING, StepState.SKIPPED): Move(
         STEP_ENDS | RUN_ENDS | {RunStarted}, "dependency did not succeed, or run ends"
@@ -95,10 +100,10 @@ STEP_MOVES: Mapping[tuple[StepState, StepState], Move] = {
 RUN_MOVES: Mapping[tuple[RunState, RunState], Move] = {
     (RunState.PENDING, RunState.RUNNING): Move(frozenset({RunStarted}), "left the queue"),
     (RunState.PENDING, RunState.CANCELLED): Move(frozenset({CancelRequested}), "cancelled in the queue"),
-    (RunState.RUNNING, RunState.SUCCEEDED): Move(STEP_ENDS | {RunStarted}, "all steps ended well"),
-    (RunState.RUNNING, RunState.FAILED): Move(STEP_ENDS | {RunStarted}, "a step failed"),
-    (RunState.RUNNING, RunState.CANCELLED): Move(STEP_ENDS | {CancelRequested}, "cancelled, and all processes ended"),
-    (RunState.RUNNING, RunState.TIMED_OUT): Move(STEP_ENDS | {RunTimeoutPassed}, "timed out, and all processes ended"),
+    (RunState.RUNNING, RunState.SUCCEEDED): Move(CLOSES | {RunStarted}, "all steps ended well"),
+    (RunState.RUNNING, RunState.FAILED): Move(CLOSES | {RunStarted}, "a step failed"),
+    (RunState.RUNNING, RunState.CANCELLED): Move(CLOSES, "cancelled, and all processes ended"),
+    (RunState.RUNNING, RunState.TIMED_OUT): Move(CLOSES | {RunTimeoutPassed}, "timed out, and all processes ended"),
 }
 
 PHASES: Mapping[StepState, frozenset[Phase]] = {

@@ -62,7 +62,7 @@ def _make_ready(draft: RunMutation, name: str) -> None:
 
 def launch(draft: RunMutation) -> None:
     """Launches ready steps in the order of the definition, within `concurrency` and `max_parallel`."""
-    if draft.run.paused_at is not None or draft.run.ending is not None:
+    if draft.run.paused_at is not None or draft.run.current_ending is not None:
         return
     turns = draft.index.turns(draft.steps)
     while turns:

@@ -5,7 +5,7 @@ and never an error. The legal moves are in `state_table`.
 
 A run ends early for the first cause (abort, cancel, timeout), which is stored as `ending` and fixes the final state.
 From then on nothing starts, steps that have not started are skipped, and the run stays RUNNING until every attempt has
-ended.
+ended. Then its `finally` steps run, if it has any: the same rules apply to them alone, with an ending of their own.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from toband.domain.run_events import (
     EvaluateStep,
     EvaluationFailed,
     Event,
+    FinallyTimeoutPassed,
     IterationDue,
     LaunchAttempt,
     LaunchDue,
@@ -82,7 +83,8 @@ from toband.domain.step_launch import launch, settle
 
 __all__ = ["Ids", "effects_of", "transition"]
 
-_TIMEOUTS = (TreeCause.TIMEOUT, TreeCause.IDLE_TIMEOUT, TreeCause.LOOP_TIMEOUT, TreeCause.RUN_TIMEOUT)
+_RUN_TIMEOUTS = (TreeCause.RUN_TIMEOUT, TreeCause.FINALLY_TIMEOUT)
+_TIMEOUTS = (TreeCause.TIMEOUT, TreeCause.IDLE_TIMEOUT, TreeCause.LOOP_TIMEOUT, *_RUN_TIMEOUTS)
 
 
 def transition(plan: Plan, run: Run, event: Event, *, at: datetime, ids: Ids) -> tuple[Run, Sequence[Effect]]:
@@ -131,6 +133,8 @@ def transition(plan: Plan, run: Run, event: Event, *, at: datetime, ids: Ids) ->
             _cancel(draft, event)
         case RunTimeoutPassed():
             _time_out(draft)
+        case FinallyTimeoutPassed():
+            _time_out_finally(draft)
         case _:
             assert_never(event)
     close_run(draft)
@@ -148,11 +152,11 @@ def effects_of(plan: Plan, run: Run) -> Sequence[Effect]:
             assert step.attempt is not None
             final = plan.step(step.id).completion_check is None and not is_partial(step)
             effects.append(CollectOutputs(attempt=step.attempt, final=final))
-            if run.ending is not None and not was_stopped(step):
+            if run.current_ending is not None and not was_stopped(step):
                 effects.append(StopCollection(attempt=step.attempt))
-    if run.ending is not None:
+    if run.current_ending is not None:
         return effects
-    effects += run_timer(run)
+    effects += run_timer(plan, run)
     for step in steps:
         if step.state is StepState.READY and not step.evaluated:
             effects.append(EvaluateStep(step=step.id))
@@ -168,8 +172,8 @@ def _start(draft: RunMutation) -> None:
     if draft.run.state is not RunState.PENDING:
         return
     draft.set_run(state=RunState.RUNNING, started_at=draft.at)
-    draft.effects += run_timer(draft.run)
-    settle(draft, draft.plan.ordered[::-1])
+    draft.effects += run_timer(draft.plan, draft.run)
+    settle(draft, [name for name in reversed(draft.plan.ordered) if name not in draft.plan.finally_steps])
     launch(draft)
 
 
@@ -179,7 +183,8 @@ def _launch_due(draft: RunMutation) -> None:
 
 
 def _pause(draft: RunMutation) -> None:
-    if draft.run.paused_at is None and draft.run.ending is None:
+    """The `finally` part cannot be paused: its timeout goes on. A pause before it delays its beginning."""
+    if draft.run.paused_at is None and draft.run.ending is None and draft.run.finally_part is None:
         draft.set_run(paused_at=draft.at)
 
 
@@ -190,18 +195,27 @@ def _resume(draft: RunMutation) -> None:
 
 
 def _cancel(draft: RunMutation, event: CancelRequested) -> None:
-    if draft.run.cancel_requested_at is not None:
-        return
-    draft.set_run(cancel_requested_at=draft.at)
-    end_run(draft, EndingCause.CANCELLED, run_texts.cancelled(event.reason))
+    """The first request never ends `finally` steps. A second one does, if it says so and they have begun."""
+    again = draft.run.cancel_requested_at is not None
+    if not again:
+        draft.set_run(cancel_requested_at=draft.at)
+    if (again and event.ends_finally) if draft.run.finally_part is not None else not again:
+        end_run(draft, EndingCause.CANCELLED, run_texts.cancelled(event.reason))
 
 
 def _time_out(draft: RunMutation) -> None:
-    if draft.run.state is RunState.RUNNING:
+    if draft.run.state is RunState.RUNNING and draft.run.finally_part is None:
         if draft.run.timeout is not None and draft.run.started_at is not None:
             due = draft.run.started_at + timedelta(seconds=draft.run.timeout)
             draft.then = min(draft.at, due)
         end_run(draft, EndingCause.TIMED_OUT, run_texts.RUN_TIMED_OUT)
+
+
+def _time_out_finally(draft: RunMutation) -> None:
+    part = draft.run.finally_part
+    if part is not None:
+        draft.then = min(draft.at, part.began_at + timedelta(seconds=draft.plan.workflow.finally_timeout))
+        end_run(draft, EndingCause.TIMED_OUT, run_texts.FINALLY_TIMED_OUT)
 
 
 def _step_evaluated(draft: RunMutation, event: StepEvaluated) -> None:
@@ -278,18 +292,19 @@ def _attempt_ended(draft: RunMutation, event: AttemptEnded) -> None:
     draft.then = min(draft.at, event.finished_at)
     if event.progress is not None:
         draft.set_run(progress=event.progress)
-    run_ending = draft.run.ending
+    run_ending = draft.run.current_ending
     timed_out = run_ending is not None and run_ending.cause is EndingCause.TIMED_OUT
     if timed_out and event.ending.cause is TreeCause.CANCEL:
         # The daemon and the shim both enforce the run's timeout: the cause is the same, whichever was faster.
-        event = replace(event, ending=replace(event.ending, cause=TreeCause.RUN_TIMEOUT))
+        same = TreeCause.RUN_TIMEOUT if draft.run.finally_part is None else TreeCause.FINALLY_TIMEOUT
+        event = replace(event, ending=replace(event.ending, cause=same))
     cause = event.ending.cause
     own = cause is TreeCause.EXITED
     # An error of the supervisor itself is a failure: outputs may be lost.
     fine = own and not event.not_started and not event.error
     succeeded = fine and event.exit_code in definition.success_codes
     # The shim may report first that the run's timeout has passed.
-    stopped = cause is TreeCause.RUN_TIMEOUT or (cause is TreeCause.CANCEL and run_ending is not None)
+    stopped = cause in _RUN_TIMEOUTS or (cause is TreeCause.CANCEL and run_ending is not None)
     error_class = None if succeeded or stopped else classify(definition, event)
     error = "" if succeeded else run_texts.attempt_ended(event, definition)
     if cause is TreeCause.CANCEL and run_ending is None:
@@ -325,7 +340,7 @@ def _attempt_ended(draft: RunMutation, event: AttemptEnded) -> None:
             outputs=event.outputs,
             spilled=event.spilled,
         )
-    if cause is TreeCause.RUN_TIMEOUT:
+    if cause in _RUN_TIMEOUTS:
         end_run(draft, EndingCause.TIMED_OUT, run_texts.RUN_TIMED_OUT)
     if not succeeded and not attempt.check and not event.not_started and definition.outputs:
         collect_partial(draft, attempt.owner)
@@ -366,8 +381,8 @@ def _attempt_voided(draft: RunMutation, event: AttemptVoided) -> None:
     attempt = _live(draft, event.step, event.token)
     if attempt is None:
         return
-    if draft.run.ending is not None:
-        cause = draft.run.ending.cause
+    if draft.run.current_ending is not None:
+        cause = draft.run.current_ending.cause
         draft.set_attempt(attempt, state=AttemptState.CANCELLED, error=run_texts.NOT_STARTED, finished_at=draft.at)
         _never_began(draft, draft.steps[attempt.owner], cause)
         step_over(draft, attempt.owner)
@@ -415,7 +430,7 @@ def _child_ended(draft: RunMutation, event: ChildEnded) -> None:
             state, error = AttemptState.TIMED_OUT, run_texts.TIMED_OUT
         case RunState.CANCELLED:
             state = AttemptState.CANCELLED
-            stopped = draft.run.ending is not None
+            stopped = draft.run.current_ending is not None
             error_class = ErrorClass.NON_RETRYABLE
         case _:
             state = AttemptState.FAILED
@@ -440,7 +455,7 @@ def _child_ended(draft: RunMutation, event: ChildEnded) -> None:
 
 def _step_timed_out(draft: RunMutation, event: StepTimeoutPassed) -> None:
     step = draft.steps.get(event.step)
-    if step is None or step.state.terminal or draft.run.ending is not None:
+    if step is None or step.state.terminal or draft.run.current_ending is not None:
         return
     attempt = step.attempt
     live = attempt is not None and not attempt.state.terminal
@@ -512,7 +527,7 @@ def _collection_failed(draft: RunMutation, event: CollectionFailed) -> None:
 
 def _collection_stopped(draft: RunMutation, event: CollectionStopped) -> None:
     step = _collecting(draft, event.step, event.token)
-    if step is None or draft.run.ending is None:
+    if step is None or draft.run.current_ending is None:
         return
     if is_partial(step):
         end_partial(draft, step, not_kept=run_texts.NOT_KEPT)

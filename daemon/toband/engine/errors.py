@@ -196,8 +196,11 @@ class NothingToRetryError(EngineError):
 class StepNotSkippableError(EngineError):
     """`state` is the state of the step."""
 
-    def __init__(self, run_id: str, step: str, state: str) -> None:
-        super().__init__(f"cannot skip step {step!r}: it is {state}; only a step that failed or was cancelled can be")
+    def __init__(self, run_id: str, step: str, state: str, *, is_finally: bool = False) -> None:
+        why = f"it is {state}; only a step that failed or was cancelled can be"
+        if is_finally:
+            why = "every retry runs all finally steps again"
+        super().__init__(f"cannot skip step {step!r}: {why}")
         self.run_id, self.step, self.state = run_id, step, state
 
 

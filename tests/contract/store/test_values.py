@@ -18,6 +18,7 @@ from toband.domain.run_model import (
     Ending,
     EndingCause,
     ErrorClass,
+    FinallyPart,
     Orphans,
     Phase,
     Progress,
@@ -59,6 +60,12 @@ json_values = st.recursive(
     max_leaves=6,
 )
 
+finally_parts = st.builds(
+    FinallyPart,
+    state=st.sampled_from(RunState),
+    began_at=times,
+    ending=st.none() | st.builds(Ending, cause=st.sampled_from(EndingCause), at=times),
+)
 endings = st.builds(
     TreeEnding,
     cause=st.sampled_from(TreeCause),
@@ -185,6 +192,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     "depth": counts,
     "params_bytes": st.just(0),  # of a copy without them
     "ending": st.none() | st.builds(Ending, cause=st.sampled_from(EndingCause), at=times),
+    "finally_part": st.none() | finally_parts,
     "steps": st.fixed_dictionaries({"s0": st.builds(StepRun, **STEP), "s0[3]": st.builds(StepRun, **INSTANCE)}),
     "sequence": st.integers(1, 2**63 - 1),
     "launches": counts,

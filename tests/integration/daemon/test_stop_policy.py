@@ -94,6 +94,30 @@ def test_cancel_ends_what_runs_before_the_daemon_goes(tmp_path: Path) -> None:
         assert step_states(run) == {"first": "CANCELLED", "second": "SKIPPED(cancelled)"}
 
 
+def test_cancel_waits_for_finally_steps_and_leaves_them_running_at_its_deadline(tmp_path: Path) -> None:
+    gate = Gate(f"{tmp_path}/gate")
+    environment = {"TOBAN_STOP_POLICY": "cancel", "TOBAN_STOP_DEADLINE": "8s"}
+    with running_daemon(tmp_path / "s", environment=environment) as daemon:
+        daemon.apply(f"""
+name: tidied
+description: x
+steps: [{{name: work, run: exec sleep 600}}]
+finally:
+  - {{name: quick, run: "true"}}
+  - {{name: slow, run: "read _ < {gate.path}"}}
+  - {{name: last, run: "true"}}
+""")
+        run_id = daemon.start_run("tidied")
+        daemon.wait_started(run_id, "work")
+        assert daemon.stop() == 0
+        gate.release_now()
+        run = ended_in_the_next_life(daemon, run_id)
+        assert (run_state(run), run.error_message) == ("CANCELLED", "cancelled: the daemon was stopped")
+        states = {"work": "CANCELLED", "quick": "SUCCEEDED", "slow": "SUCCEEDED", "last": "SUCCEEDED"}
+        assert step_states(run) == states
+        assert [step.attempts for step in run.steps] == [1, 1, 1, 1]
+
+
 def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
     environment = {"TOBAN_STOP_POLICY": "wait", "TOBAN_STOP_DEADLINE": "10m"}
     with running_daemon(tmp_path / "s", environment=environment) as daemon:

@@ -8,6 +8,7 @@ import pytest
 from doubles.daemon.fake_daemon import FakeDaemon
 from toban import limits
 from toban.definition.schema.definition_schema import StepInput, WorkflowInput
+from toban.definition.schema.field_check import written_names
 from toban.definition.schema.unsupported_fields import UNSUPPORTED_STEP_FIELDS, UNSUPPORTED_WORKFLOW_FIELDS
 from toban.sdk.address import Address
 from toban.v1 import workflow_pb2
@@ -285,7 +286,7 @@ steps:
   n: {run: x, created_at: now}
   データ: {run: x}
 """
-FIELDS = ", ".join(name for name in WorkflowInput.model_fields if name not in UNSUPPORTED_WORKFLOW_FIELDS)
+FIELDS = ", ".join(name for name in written_names(WorkflowInput) if name not in UNSUPPORTED_WORKFLOW_FIELDS)
 STEP_FIELDS = ", ".join(name for name in StepInput.model_fields if name not in UNSUPPORTED_STEP_FIELDS)
 TWENTY_LINES = f"""\
 3:1: isEnabled: unknown field "isEnabled": write enabled

@@ -97,6 +97,9 @@ steps:
   five: {run: x, inputs: [{from: two, artifact: out, as: in}], depends_on: [two], on_failure: skip}
   six: {job_type: workflow, target: other, kwargs: {a: 1}, on_failure: retry, on_failure_exhausted: skip}
   seven: {job_type: approval, approvers: [alice], timeout: 1h}
+finally: {eight: {run: x, on_failure: skip}, nine: {run: x, depends_on: [eight]}}
+finally_timeout: 90s
+on_failure: [{name: ten, run: x}]
 """
 
 

@@ -19,7 +19,13 @@ from .workflow_builder import workflow
 
 def simulate(case: Case, lasts: Lasts = one_second) -> Simulator:
     """Plays a case of the table."""
-    definition = workflow(case["steps"], concurrency=case.get("concurrency"), timeout=case.get("timeout"))
+    definition = workflow(
+        case["steps"],
+        concurrency=case.get("concurrency"),
+        timeout=case.get("timeout"),
+        last=case.get("finally"),
+        finally_timeout=case.get("finally_timeout", "5m"),
+    )
     simulator = Simulator(definition, case.get("outcomes", {}), chosen=case.get("scope"), lasts=lasts)
     simulator.restart_every = case.get("restart_every", 0)
     for when, what in case.get("events", {}).items():
@@ -37,6 +43,8 @@ def event_of(text: str) -> Event:
     word, _, step = text.partition(" ")
     match word:
         case "cancel":
+            return CancelRequested(ends_finally=True)
+        case "replace":
             return CancelRequested()
         case "pause":
             return PauseRequested()

@@ -20,13 +20,15 @@ def smallest(case: dict[str, Any], wrong: Callable[[dict[str, Any]], bool]) -> d
 
 
 def _smaller(case: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for name in case.get("finally", {}):
+        yield _without(case, {name})
     names = list(case["steps"])
     for count in (len(names) // 2, len(names) // 4, 1):
         for start in range(0, len(names), count or 1):
             gone = set(names[start : start + count])
             if gone and len(gone) < len(names):
                 yield _without(case, gone)
-    for part in ("concurrency", "timeout", "restart_every", "scope"):
+    for part in ("concurrency", "timeout", "finally_timeout", "restart_every", "scope"):
         if case.get(part) is not None:
             yield {key: value for key, value in case.items() if key != part}
     for part in ("events", "outcomes"):
@@ -39,18 +41,20 @@ def _smaller(case: dict[str, Any]) -> Iterator[dict[str, Any]]:
             less = deepcopy(case)
             del less["outcomes"][name][position]
             yield less
-    for name, spec in case["steps"].items():
-        for key in spec:
-            less = deepcopy(case)
-            del less["steps"][name][key]
-            yield less
+    for part in ("steps", "finally"):
+        for name, spec in case.get(part, {}).items():
+            for key in spec:
+                less = deepcopy(case)
+                del less[part][name][key]
+                yield less
 
 
 def _without(case: dict[str, Any], gone: set[str]) -> dict[str, Any]:
     less = deepcopy(case)
-    less["steps"] = {name: spec for name, spec in less["steps"].items() if name not in gone}
-    for spec in less["steps"].values():
-        spec["depends_on"] = [name for name in spec.get("depends_on", []) if name not in gone]
+    for part in ("steps", "finally"):
+        less[part] = {name: spec for name, spec in less.get(part, {}).items() if name not in gone}
+        for spec in less[part].values():
+            spec["depends_on"] = [name for name in spec.get("depends_on", []) if name not in gone]
     if "scope" in less:
         less["scope"] = [name for name in less["scope"] if name not in gone]
     for part in ("outcomes", "events"):

@@ -58,6 +58,8 @@ class Interpreter(World):
     begun: bool = False
     paused: bool = False
     ending: str = ""
+    result: str = ""
+    cancelled: bool = False
     stopped_something: bool = False
     failed_hard: bool = False
     places: set[str] = field(default_factory=set)
@@ -71,15 +73,18 @@ class Interpreter(World):
     letters: list[str] = field(default_factory=list)
 
     def play(self) -> Ends:
-        self.specs: Mapping[str, Spec] = self.case["steps"]
+        self.last = {name: {"on_failure": "continue", **spec} for name, spec in self.case.get("finally", {}).items()}
+        self.specs: Mapping[str, Spec] = {**self.case["steps"], **self.last}
         self.scripts = {name: list(said) for name, said in self.case.get("outcomes", {}).items()}
         self.launches: dict[str, int] = {}
         scope = self.case.get("scope", list(self.specs))
-        for index, name in enumerate(self.specs):
+        for index, name in enumerate(self.case["steps"]):
             if name in scope:
                 self.add((index, 0), self.step(index, name))
             else:
                 self.over[name] = "SKIPPED(scope)"
+        if self.last:
+            self.add((len(self.specs), 0), self.tidy_up())
         self.agenda.append((0.0, "start"))
         self.after: dict[str, str] = {}
         for when, what in self.case.get("events", {}).items():
@@ -102,12 +107,18 @@ class Interpreter(World):
         match word:
             case "start":
                 self.begun = not self.ending
-            case "cancel":
-                self.end_run("cancelled")
+            case "cancel" | "replace":
+                # What tidies up is ended by nobody but a person who asks again.
+                if not self.result or (word == "cancel" and self.cancelled):
+                    self.end_run("cancelled")
+                self.cancelled = True
             case "timeout":
+                if not self.result:
+                    self.end_run("timed_out")
+            case "finally_timeout":
                 self.end_run("timed_out")
             case "pause":
-                self.paused = self.begun and not self.ending
+                self.paused = self.begun and not self.ending and not self.result
             case "resume":
                 self.paused = False
             case "approve" | "reject":
@@ -152,12 +163,7 @@ class Interpreter(World):
     def ends(self) -> Ends:
         lacking = [name for name in self.specs if name not in self.over]
         assert not lacking, f"never ended: {lacking}"
-        if self.ending == "aborted":
-            run = "FAILED"
-        elif self.ending and self.stopped_something:
-            run = self.ending.upper()
-        else:
-            run = "FAILED" if self.failed_hard else "SUCCEEDED"
+        run = self.result or self.outcome()
         states = [self.over[name] for name in self.specs]
         return Ends(
             run=run,
@@ -168,6 +174,31 @@ class Interpreter(World):
             incomplete=states.count("INCOMPLETE"),
             dead_letters=sorted(self.letters),
         )
+
+    def outcome(self) -> str:
+        if self.ending == "aborted":
+            return "FAILED"
+        if self.ending and self.stopped_something:
+            return self.ending.upper()
+        return "FAILED" if self.failed_hard else "SUCCEEDED"
+
+    def tidy_up(self) -> Program:
+        """When all is over, a second play begins on the same stage, whose end changes nothing about the first."""
+        first = self.case["steps"]
+        yield Wait(lambda: all(name in self.over for name in first) and (bool(self.ending) or self.ready_to_tidy()))
+        if not self.begun:
+            for name in self.last:
+                self.over[name] = f"SKIPPED({self.ending})"
+            return
+        self.result = self.outcome()
+        self.ending, self.ended_at, self.paused = "", NEVER, False
+        self.agenda.append((self.now + duration(self.case.get("finally_timeout", 300)), "finally_timeout"))
+        self.agenda.sort()
+        for index, name in enumerate(self.last):
+            self.add((len(first) + index, 0), self.step(len(first) + index, name))
+
+    def ready_to_tidy(self) -> bool:
+        return self.begun and not self.paused
 
     # -- steps
 

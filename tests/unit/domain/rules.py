@@ -43,6 +43,7 @@ def check_rules(plan: Plan, before: Run, after: Run, event: Event, effects: Sequ
     _check_counters(after)
     _check_index(plan, after)
     _check_run(before, after)
+    _check_finally(plan, before, after)
     for effect in effects:
         _check_effect(plan, before, after, event, effect, at)
     assert sum(isinstance(effect, ForgetRun) for effect in effects) == after.state.terminal
@@ -112,8 +113,9 @@ def _check_steps(plan: Plan, before: Run, after: Run) -> None:
         definition = plan.step(name)
         assert step.retries <= definition.max_retries
         assert step.iteration <= definition.max_iterations
-        if after.ending is not None:
-            stays = live or step.phase in (Phase.COLLECT, Phase.GROUP)
+        if after.current_ending is not None:
+            spared = name in plan.finally_steps and after.finally_part is None
+            stays = live or spared or step.phase in (Phase.COLLECT, Phase.GROUP)
             assert step.state.terminal or stays, f"{name} is left over in a run that ends"
         if step.instances and step.phase is Phase.GROUP:
             members = [after.steps[f"{name}[{n}]"] for n in range(step.instances)]
@@ -162,10 +164,36 @@ def _check_counters(after: Run) -> None:
 def _check_run(before: Run, after: Run) -> None:
     assert after.state.terminal == (after.ended_steps == after.total_steps)
     assert (after.finished_at is not None) == after.state.terminal
-    if before.ending is not None and not after.state.terminal:
+    decided = after.state.terminal or (after.finally_part is not None and before.finally_part is None)
+    if before.ending is not None and not decided:
         assert after.ending == before.ending, "the first cause stands"
     if after.state is RunState.FAILED:
         assert after.error, "a run that failed says why"
+
+
+def _check_finally(plan: Plan, before: Run, after: Run) -> None:
+    """Its steps come after all others, and change nothing about the result of the run."""
+    part, was = after.finally_part, before.finally_part
+    others = [step for step in after.steps.values() if plan.step(step.id).is_finally is False]
+    if part is None:
+        for name in plan.finally_steps:
+            assert never_began(after) or after.steps[name].state is StepState.PENDING, (
+                f"{name} came before the others were over"
+            )
+        assert never_began(after) or not (after.state.terminal and plan.finally_steps), "finally steps never ran"
+        return
+    assert all(step.state.terminal for step in others), "a step goes on while finally steps run"
+    assert after.paused_at is None
+    if was is not None:
+        kept = (part.state, part.began_at, after.ending, after.error)
+        assert kept == (was.state, was.began_at, before.ending, before.error), "the result changed afterwards"
+        assert was.ending in (None, part.ending)
+    if after.state.terminal:
+        assert after.state is part.state
+
+
+def never_began(run: Run) -> bool:
+    return run.state is RunState.CANCELLED and run.started_at is None
 
 
 def _check_effect(plan: Plan, before: Run, after: Run, event: Event, effect: Effect, at: datetime) -> None:
@@ -173,7 +201,7 @@ def _check_effect(plan: Plan, before: Run, after: Run, event: Event, effect: Eff
         case LaunchAttempt(attempt=attempt):
             step = after.steps[attempt.owner]
             assert step.attempt is attempt
-            assert after.ending is None, "something started while the run was ending"
+            assert after.current_ending is None, "something started while the run was ending"
             if isinstance(event, AttemptVoided):
                 return
             assert after.paused_at is None, "something started while the run was paused"
@@ -195,7 +223,7 @@ def _check_effect(plan: Plan, before: Run, after: Run, event: Event, effect: Eff
             assert after.steps[attempt.owner].phase is Phase.COLLECT
         case StopCollection(attempt=attempt):
             assert after.steps[attempt.owner].phase is Phase.COLLECT
-            assert after.ending is not None, "outputs are thrown away while the run goes on"
+            assert after.current_ending is not None, "outputs are thrown away while the run goes on"
         case KeepDeadLetter(letter=letter):
             assert plan.step(letter.step).on_failure is FailurePolicy.RETRY
             assert after.steps[letter.step].state is StepState.FAILED

@@ -25,6 +25,7 @@ from toband.domain.run_events import (
     EvaluateStep,
     EvaluationFailed,
     Event,
+    FinallyTimeoutPassed,
     ForgetRun,
     IterationDue,
     KeepDeadLetter,
@@ -35,6 +36,7 @@ from toband.domain.run_events import (
     RetryDue,
     RunStarted,
     RunTimeoutPassed,
+    StartFinallyTimer,
     StartIterationTimer,
     StartRetryTimer,
     StartRunTimer,
@@ -68,6 +70,8 @@ _CHILD = {
     "child_failed": RunState.FAILED,
     "child_timed_out": RunState.TIMED_OUT,
 }
+
+_ENDS_OF_RUNS = (TreeCause.CANCEL, TreeCause.RUN_TIMEOUT, TreeCause.FINALLY_TIMEOUT)
 
 
 @dataclass
@@ -200,6 +204,8 @@ class Simulator:
                 self._signal(effect.attempt.token, TreeCause.CANCEL)
             case StartRunTimer():
                 self.ask(self._seconds(effect.due), RunTimeoutPassed())
+            case StartFinallyTimer():
+                self.ask(self._seconds(effect.due), FinallyTimeoutPassed())
             case StartRetryTimer():
                 self.ask(self._seconds(effect.due), RetryDue(step=effect.step, retries=effect.retries))
             case StartIterationTimer():
@@ -320,7 +326,10 @@ class Simulator:
             self.at(self.now + own, partial(signal, TreeCause.TIMEOUT))
         if (idle := self.plan.definition(attempt.step).idle_timeout) is not None:
             self.at(self.now + idle, partial(signal, TreeCause.IDLE_TIMEOUT))
-        if run.timeout is not None:
+        if run.finally_part is not None:
+            whole = self._seconds(run.finally_part.began_at) + self.workflow.finally_timeout
+            self.at(max(self.now, whole), partial(signal, TreeCause.FINALLY_TIMEOUT))
+        elif run.timeout is not None:
             self.at(max(self.now, run.timeout), partial(signal, TreeCause.RUN_TIMEOUT))
 
     def _signal(self, token: str, cause: TreeCause) -> None:
@@ -328,7 +337,7 @@ class Simulator:
         process = self.live.get(token)
         if process is None or process.signalled is not None:
             return
-        if process.quick and cause in (TreeCause.CANCEL, TreeCause.RUN_TIMEOUT):
+        if process.quick and cause in _ENDS_OF_RUNS:
             return
         process.signalled = cause
         stubborn = process.outcome == "hang_ignoring_term"

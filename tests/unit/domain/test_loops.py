@@ -123,7 +123,7 @@ def test_a_run_that_ends_stops_what_is_being_collected(event: Event, state: RunS
     simulator.deliver(CollectionStopped(step="a", token=attempt.token))
     assert simulator.run.steps["a"].state is StepState.CANCELLED
     assert simulator.run.ending is not None
-    assert simulator.run.steps["a"].reason == run_texts.stopped(simulator.run.ending.cause)
+    assert simulator.run.steps["a"].reason == run_texts.stopped(simulator.run)
     simulator.play()
     assert simulator.run.state is state
 

@@ -97,6 +97,8 @@ CASES = st.tuples(
     st.sampled_from([0, 0, 0, 1, 2, 5]),
     SELDOM,
     st.booleans(),
+    st.sampled_from([0, 0, 1, 2, 4]),
+    st.sampled_from([4, 20, 300]),
 )
 
 
@@ -107,7 +109,8 @@ def spread(name: str, number: int) -> float:
 
 def made(drawn: Any) -> dict[str, Any]:
     """A case, as the table would have it."""
-    parts, concurrency, timeouts, cancels, pauses, restarts, scoped, gentle = drawn
+    parts, concurrency, timeouts, cancels, pauses, restarts, scoped, gentle, finally_steps, finally_timeout = drawn
+    first = max(1, len(parts) - finally_steps)  # those from here on are of `finally`
     steps: dict[str, dict[str, Any]] = {}
     outcomes: dict[str, list[int | str]] = {}
     events: dict[float, str] = {}
@@ -118,7 +121,8 @@ def made(drawn: Any) -> dict[str, Any]:
             # Nothing but the end of time ends such a run early.
             spec |= {key: "continue" for key in spec if spec[key] == "abort"}
             spec.setdefault("on_iterations_exhausted", "continue")
-        spec["depends_on"] = sorted({f"s{number - each}" for each in back if each <= number})
+        least = first if number >= first else 0
+        spec["depends_on"] = sorted({f"s{number - each}" for each in back if number - each >= least})
         # Nothing would ever end a step that hangs for ever.
         spec["timeout"] = timeout + spread(name, 0)
         if "job_type" in spec:
@@ -142,11 +146,15 @@ def made(drawn: Any) -> dict[str, Any]:
                 outcomes[f"{each}.check"] = [CHECKS[word % len(CHECKS)] for word in mine]
     for moment in cancels:
         events[moment / 1000 + 3e-5] = "cancel"
+        events[moment / 1000 + 2 + 4e-5] = "replace" if moment % 3 else "cancel"
+        events[moment / 1000 + 5 + 4e-5] = "cancel"
     for moment, length in pauses:
         events[moment / 1000 + 5e-5] = "pause"
         events[(moment + length) / 1000 + 7e-5] = "resume"
-    case = {"steps": steps, "outcomes": outcomes, "events": events, "restart_every": restarts}
+    last = {name: steps.pop(name) for name in list(steps)[first:]}
+    case = {"steps": steps, "finally": last, "outcomes": outcomes, "events": events, "restart_every": restarts}
     case["concurrency"] = concurrency
+    case["finally_timeout"] = finally_timeout + spread("finally", 0)
     case["scope"] = [name for name in steps if not scoped or spread(name, 1) < 1.7]
     case["timeout"] = timeouts[0] / 1000 if timeouts else None
     return case

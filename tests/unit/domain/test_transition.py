@@ -58,7 +58,7 @@ OUTCOMES = st.one_of(
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> Simulator:
-    """A DAG of up to seven steps, what each of its processes does, and perhaps a cancel."""
+    """A DAG of up to seven steps and two finally steps, what each of its processes does, and perhaps two cancels."""
     count = draw(st.integers(1, 7))
     steps: dict[str, dict[str, Any]] = {}
     outcomes: dict[str, list[int | str]] = {}
@@ -76,11 +76,26 @@ def scenarios(draw: st.DrawFn) -> Simulator:
         if run_timeout is None and steps[name]["timeout"] is None:
             # Nothing would ever end a step that hangs for ever: give it a timeout.
             steps[name]["timeout"] = 12
-    definition = workflow(steps, concurrency=draw(st.none() | st.integers(1, 3)), timeout=run_timeout)
+    last: dict[str, dict[str, Any]] = {}
+    for number in range(draw(st.integers(0, 2))):
+        last[f"f{number}"] = {
+            "depends_on": sorted(last) if draw(st.booleans()) else [],
+            "on_failure": draw(st.sampled_from(["abort", "continue"])),
+            "timeout": draw(st.none() | st.integers(1, 12)),
+        }
+        outcomes[f"f{number}"] = draw(st.lists(OUTCOMES, max_size=3))
+    definition = workflow(
+        steps,
+        concurrency=draw(st.none() | st.integers(1, 3)),
+        timeout=run_timeout,
+        last=last,
+        finally_timeout=draw(st.integers(1, 30)),
+    )
     simulator = Simulator(definition, outcomes)
     cancel = draw(st.none() | st.floats(-1, 20, allow_nan=False))
     if cancel is not None:
         simulator.at(cancel, CancelRequested())
+        simulator.at(cancel + draw(st.floats(0, 20, allow_nan=False)), CancelRequested(ends_finally=True))
     return simulator
 
 
@@ -96,10 +111,15 @@ def test_every_run_ends_and_every_rule_holds(simulator: Simulator) -> None:
     failed_for_good = any(
         step.state is StepState.FAILED and simulator.plan.steps[step.id].on_failure.value == "abort"
         for step in run.steps.values()
+        if step.id not in simulator.plan.finally_steps
     )
+    if run.started_at is not None and simulator.plan.finally_steps:
+        assert run.finally_part is not None, "its finally steps never ran"
+        assert run.finally_part.state is run.state
     if run.state is RunState.SUCCEEDED:
         assert not failed_for_good
-        assert all(s.state in (StepState.SUCCEEDED, StepState.FAILED) for s in run.steps.values())
+        others = [step for step in run.steps.values() if step.id not in simulator.plan.finally_steps]
+        assert all(step.state in (StepState.SUCCEEDED, StepState.FAILED) for step in others)
     if run.state is RunState.FAILED:
         assert failed_for_good
         assert run.error

@@ -18,7 +18,7 @@ from toban.definition import (
     Workflow,
     parse_duration,
 )
-from toban.definition.model.workflow import DEFAULT_RETRIES
+from toban.definition.model.workflow import DEFAULT_FINALLY_TIMEOUT, DEFAULT_RETRIES
 
 
 def workflow(
@@ -26,7 +26,14 @@ def workflow(
     *,
     concurrency: int | None = None,
     timeout: float | str | None = None,
+    last: Mapping[str, Mapping[str, Any]] | None = None,
+    finally_timeout: float | str = DEFAULT_FINALLY_TIMEOUT,
 ) -> Workflow:
+    """`last` are the steps of `finally`."""
+    finally_steps = {
+        name: replace(step(name, {"on_failure": "continue", **given}), is_finally=True)
+        for name, given in (last or {}).items()
+    }
     return Workflow(
         name="w",
         title="",
@@ -37,10 +44,11 @@ def workflow(
         params={},
         env={},
         timeout=seconds(timeout),
+        finally_timeout=seconds(finally_timeout) or 0,
         concurrency=concurrency,
         max_active_runs=1,
         overlap=Overlap.SKIP,
-        steps={name: step(name, given) for name, given in steps.items()},
+        steps={name: step(name, given) for name, given in steps.items()} | finally_steps,
     )
 
 

@@ -183,7 +183,7 @@ def plan_note(step: run_pb2.PlannedStep, names: dict[str, str]) -> str:
     """Details of a planned step: why it is skipped, its condition, its loop."""
     from toban.cli.render.reason_text import skip_reason
 
-    notes = []
+    notes = ["finally"] if step.is_finally else []
     if step.skip_reason:
         notes.append(skip_reason(step.skip_reason))
     if step.source_run:

@@ -17,6 +17,11 @@ _SKIPPED: Final = {
     run_pb2.SKIP_REASON_REQUESTED: "counts as succeeded",
 }
 
+_FINALLY_SKIPPED: Final = {
+    run_pb2.SKIP_REASON_ABORTED: "another finally step failed",
+    run_pb2.SKIP_REASON_TIMED_OUT: "finally_timeout passed",
+}
+
 _WAITING: Final = {
     run_pb2.WAITING_FOR_START: "its start",
     run_pb2.WAITING_FOR_QUEUE: "its turn",
@@ -48,9 +53,9 @@ _ENDING: Final = {
 }
 
 
-def skip_reason(reason: run_pb2.SkipReason.ValueType) -> str:
+def skip_reason(reason: run_pb2.SkipReason.ValueType, *, finally_step: bool = False) -> str:
     """Why a step was skipped; empty if it was not."""
-    return _SKIPPED.get(reason, "")
+    return (finally_step and _FINALLY_SKIPPED.get(reason)) or _SKIPPED.get(reason, "")
 
 
 def run_ending(ending: run_pb2.RunEnding) -> str:

@@ -40,6 +40,8 @@ def run_state(run: run_pb2.Run) -> str:
         return "succeeded with failures"
     if run.state == run_pb2.RUN_STATE_SUCCEEDED and run.incomplete_steps:
         return "succeeded, incomplete"
+    if run.state == run_pb2.RUN_STATE_RUNNING and run.HasField("finally_part"):
+        return f"{word} ({_finally(run.finally_part)})"
     if run.state == run_pb2.RUN_STATE_RUNNING and run.HasField("ending"):
         return f"{word} ({run_ending(run.ending)}, ending)"
     if run.HasField("paused_at") and run.state in _OPEN:
@@ -47,6 +49,14 @@ def run_state(run: run_pb2.Run) -> str:
     if waits := run_waits(run):
         return f"{word} (waits for {waits})"
     return word
+
+
+def _finally(part: run_pb2.FinallyPart) -> str:
+    """The state that a run will have after its finally steps, and whether these are ending."""
+    result = enum_word(run_pb2.RunState, part.state)
+    if part.HasField("ending"):
+        return f"{result}, finally steps {run_ending(part.ending)}, ending"
+    return f"{result}, finally steps run"
 
 
 def run_style(run: run_pb2.Run) -> str:

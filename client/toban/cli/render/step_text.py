@@ -70,7 +70,7 @@ def step_note(
     names: Mapping[str, str] | None = None,
 ) -> str:
     """Details beside the state of a step. `names` are names of other runs by id, if known."""
-    notes = []
+    notes = ["finally"] if step.is_finally and not step.parent else []
     if step.max_iterations and step.iteration and not _exhausted(step):
         notes.append(f"iteration {step.iteration}/{step.max_iterations}")
     if why := _decision(step) or _reason(step):
@@ -127,7 +127,7 @@ def _reason(step: run_pb2.Step) -> str:
     if step.skip_reason == run_pb2.SKIP_REASON_REQUESTED:
         failure = f" ({step.reason})" if step.reason else ""
         return f"skipped by {step.skipped_by}: {step.skip_note}{failure}"
-    if why := skip_reason(step.skip_reason) or step.reason:
+    if why := skip_reason(step.skip_reason, finally_step=step.is_finally) or step.reason:
         return why
     return f"exit code {step.exit_code}" if step.HasField("exit_code") and step.exit_code != 0 else ""
 

@@ -62,7 +62,9 @@ def _check_source(
     if source == draft.id:
         report.at(node, path, f'step "{source}" cannot have its own output as an input')
         return
-    if source not in draft.depends_on:
+    if steps[source].is_finally and not draft.is_finally:
+        return  # it cannot be in depends_on, which is reported there
+    if source not in draft.depends_on and not (draft.is_finally and not steps[source].is_finally):
         message = f'step "{source}" is not in depends_on of {draft.id}: add it there'
         report.at(node, path, message)
     if "outputs" in steps[source].fields and "outputs" not in steps[source].values:

@@ -20,17 +20,26 @@ from toban.definition.checks.job_documents import Jobs
 from toban.definition.checks.params_check import read_params
 from toban.definition.checks.schedule_check import check_blackouts
 from toban.definition.checks.start_check import START_FIELDS, read_start
-from toban.definition.checks.step_builder import build_step
+from toban.definition.checks.step_builder import HANDLERS, build_step
 from toban.definition.checks.step_check import check_step_templates, read_defaults, read_step
-from toban.definition.checks.step_layers import Layer, StepDraft
+from toban.definition.checks.step_layers import STEPS, Layer, StepDraft
 from toban.definition.checks.template_check import TemplateCheck
 from toban.definition.expressions.template_names import TemplateNames, ValueKind, param_kind, step_suggestion
 from toban.definition.model.step_graph import StepGraph
-from toban.definition.model.workflow import EDITION, Overlap, Retention, Workflow
+from toban.definition.model.workflow import (
+    DEFAULT_FINALLY_TIMEOUT,
+    EDITION,
+    FailurePolicy,
+    Overlap,
+    Retention,
+    Workflow,
+)
 from toban.definition.scalars.values import describe
 from toban.definition.schema.definition_schema import ListedStepInput, StepInput, WorkflowInput
-from toban.definition.schema.field_check import FieldAt, check_fields, read_fields
+from toban.definition.schema.field_check import FieldAt, check_fields, read_fields, written_names
+from toban.definition.schema.foreign_fields import instead_of
 from toban.definition.schema.unsupported_fields import (
+    STEP_ALIASES,
     UNSUPPORTED_WORKFLOW_FIELDS,
     WORKFLOW_ALIASES,
 )
@@ -39,7 +48,9 @@ from toban.definition.source.yaml_source import Node
 
 MAX_STEPS = 10_000
 MAX_DESCRIPTION = 500
-_NESTED = frozenset({"params", "defaults", "watch", "steps"}) | START_FIELDS
+_NESTED = frozenset({"params", "defaults", "watch", "steps", *HANDLERS}) | START_FIELDS
+_STEPS = "a step, or a mapping or a list of steps"
+_POLICIES = frozenset(FailurePolicy) | {"stop"}
 _IN_ENV = "the workflow's own env may use params, run and event only"
 
 
@@ -66,7 +77,7 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
         root,
         "",
         report,
-        known=WorkflowInput.model_fields,
+        known=written_names(WorkflowInput),
         aliases=WORKFLOW_ALIASES,
         unsupported=UNSUPPORTED_WORKFLOW_FIELDS,
     )
@@ -83,15 +94,14 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
     env_names = _check_env(fields, kinds, report)
     found = fields.get("defaults")
     defaults = read_defaults(found.value if found else None, report)
-    steps = fields.get("steps")
-    drafts = list(_StepReader(defaults, jobs, report, name).read(root, steps))
+    drafts = list(_StepReader(defaults, jobs, report, name).read(root, fields))
     _check_order(drafts, kinds, env_names, report)
     _check_scopes(fields.get("scopes"), values, drafts, report)
     uses = frozenset(draft.job for draft in drafts if draft.job)
     derived = {draft.id: draft.values["name"] for draft in drafts if draft.derived and "name" in draft.values}
     if report.failed or any(draft.open for draft in drafts):
         return Checked(name=name, uses=uses, derived=derived)
-    listed = steps is not None and steps.value.kind == "seq"
+    listed = {group for group in (STEPS, *HANDLERS) if group in fields and fields[group].value.kind == "seq"}
     workflow = Workflow(
         name=name,
         title=title,
@@ -103,6 +113,7 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
         env=values.get("env", {}),
         env_files=values.get("env_file", ()),
         timeout=values.get("timeout"),
+        finally_timeout=values.get("finally_timeout", DEFAULT_FINALLY_TIMEOUT),
         concurrency=values.get("concurrency"),
         max_active_runs=values.get("max_active_runs", 1),
         overlap=values.get("overlap", Overlap.SKIP),
@@ -116,7 +127,7 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
         triggers=start.triggers,
         event_overlap=values.get("overlap", Overlap.QUEUE),
         watch=watch,
-        steps={draft.id: build_step(draft, listed=listed) for draft in drafts},
+        steps={draft.id: build_step(draft, listed=draft.group in listed) for draft in drafts},
         edition=EDITION,
     )
     return Checked(name=name, uses=uses, derived=derived, workflow=workflow)
@@ -160,14 +171,31 @@ class _StepReader:
         self._report = report
         self._workflow = workflow
 
-    def read(self, root: Node, found: FieldAt | None) -> Iterator[StepDraft]:
-        if found is None:
-            self._report.at(root, "steps", 'the workflow has no steps: add "steps"')
-            return
+    def read(self, root: Node, fields: Mapping[str, FieldAt]) -> Iterator[StepDraft]:
+        """The steps of `steps`, then those of `finally` and of the handlers, which share one namespace."""
+        if STEPS not in fields:
+            self._report.at(root, STEPS, 'the workflow has no steps: add "steps"')
+        seen: dict[str, StepDraft] = {}
+        for group in (STEPS, *HANDLERS):
+            if group not in fields:
+                continue
+            for draft in self._group(group, fields[group]):
+                draft.group = group
+                first = seen.setdefault(draft.id, draft)
+                if first is draft:
+                    yield draft
+                elif first.group != group:
+                    message = f'duplicate step "{draft.id}": {first.group} has one on line {first.node.line + 1}'
+                    self._report.at(draft.node, draft.path, message)
+                if len(seen) > MAX_STEPS:
+                    message = f"found more than {MAX_STEPS:,} steps with those of {group}: no more are allowed"
+                    self._report.at(fields[group].value, group, message)
+                    return
+
+    def _group(self, group: str, found: FieldAt) -> Iterator[StepDraft]:
         node = found.value
         if node.kind == "scalar":
-            message = f"expected a mapping or a list of steps, found {describe(node.plain())}"
-            self._report.at(node, found.path, message)
+            self._report.at(node, found.path, _no_steps(group, node))
             return
         count = len(node.items) + len(node.entries)
         if count == 0:
@@ -176,7 +204,17 @@ class _StepReader:
             message = f"found {count:,} steps: at most {MAX_STEPS:,} are allowed"
             self._report.at(node, found.path, message)
             return
-        yield from (self._mapped if node.kind == "map" else self._listed)(node, found.path)
+        if group != STEPS and _is_step(node):
+            yield self._single(group, node, found.path)
+        else:
+            yield from (self._mapped if node.kind == "map" else self._listed)(node, found.path)
+
+    def _single(self, group: str, node: Node, path: str) -> StepDraft:
+        """The only step of its group, without a list around it; its id is its name, or that of the group."""
+        step_id, derived = ListedIds(self._report, default=group).of(node, path)
+        draft = self._listed_step(node, path, step_id or group, derived=derived)
+        draft.depends_on = list(draft.values.get("depends_on", ()))
+        return draft
 
     def _step(self, step_id: str, place: str, node: Node, model: type[StepInput]) -> StepDraft:
         return read_step(
@@ -217,17 +255,39 @@ class _StepReader:
                 continue
             step_id, derived = ids.of(item, place)
             place = join(path, step_id) if step_id and not derived else place
-            draft = self._step(step_id or place, place, item, ListedStepInput)
-            if "id" in draft.fields:
-                check_one_title(draft.fields, self._report)
-            draft.derived = derived
-            draft.title = draft.values.get("title", draft.values.get("name", draft.id))
+            draft = self._listed_step(item, place, step_id or place, derived=derived)
             if "depends_on" in draft.fields:
                 draft.depends_on = list(draft.values.get("depends_on", ()))
             else:
                 draft.depends_on = before
             before = [draft.id]
             yield draft
+
+    def _listed_step(self, item: Node, place: str, step_id: str, *, derived: bool) -> StepDraft:
+        draft = self._step(step_id, place, item, ListedStepInput)
+        if "id" in draft.fields:
+            check_one_title(draft.fields, self._report)
+        draft.derived = derived
+        draft.title = draft.values.get("title", draft.values.get("name", draft.id))
+        return draft
+
+
+def _is_step(node: Node) -> bool:
+    """Whether it is a step, and not a mapping of steps: those are all mappings."""
+    return any(
+        entry.value.kind != "map" and instead_of(name, ListedStepInput.model_fields, STEP_ALIASES)
+        for name, entry in node.entries.items()
+    )
+
+
+def _no_steps(group: str, node: Node) -> str:
+    found = describe(node.plain())
+    if group == STEPS:
+        return f"expected a mapping or a list of steps, found {found}"
+    hint = ""
+    if group == "on_failure" and node.value in _POLICIES:
+        hint = ": for the policy of every step, write defaults: {on_failure: …}"
+    return f"expected {_STEPS}, found {found}{hint}"
 
 
 # Dependencies between steps.
@@ -252,6 +312,7 @@ def _check_order(
         message = f"dependency cycle: {' -> '.join(cycle)}"
         report.at(at.value if at else first.node, join(first.path, "depends_on"), message)
     lists = frozenset(draft.id for draft in drafts if "for_each" in draft.fields)
+    late = frozenset(draft.id for draft in drafts if draft.is_finally)
     for draft in drafts:
         check_inputs(draft, steps, titles, report)
         names = TemplateNames(
@@ -260,8 +321,10 @@ def _check_order(
             steps=steps,
             titles=titles,
             ancestors=_Ancestors(graph, draft.id, steps, known=sound),
+            late=() if draft.is_finally else late,
             step=draft.id,
             lists=lists,
+            finally_step=draft.is_finally,
         )
         check_step_templates(draft, report, names)
 
@@ -270,13 +333,16 @@ def _check_scopes(found: FieldAt | None, values: dict[str, Any], drafts: list[St
     """Checks that a scope names steps of the workflow."""
     if found is None:
         return
-    steps = {draft.id for draft in drafts}
-    titles = {draft.title: draft.id for draft in drafts}
+    steps = {draft.id for draft in drafts if not draft.is_finally}
+    late = {draft.id for draft in drafts if draft.is_finally}
+    titles = {draft.title: draft.id for draft in drafts if not draft.is_finally}
     for scope, names in values.get("scopes", {}).items():
         for index, name in enumerate(names):
             if name not in steps:
                 node = found.value.entries[scope].value.items[index]
                 message = f'unknown step "{name}"{step_suggestion(name, steps, titles)}'
+                if name in late:
+                    message = f'finally steps run in every scope: remove "{name}"'
                 report.at(node, join(found.path, scope, index), message)
 
 
@@ -295,6 +361,8 @@ class _Ancestors(Collection[str]):
     def __contains__(self, name: object) -> bool:
         if name not in self._steps or name == self._step:
             return False
+        if self._steps[self._step].is_finally and not self._steps[str(name)].is_finally:
+            return True  # it has ended by then
         return not self._known or self._graph.comes_before(str(name), self._step)
 
     def __iter__(self) -> Iterator[str]:
@@ -321,6 +389,12 @@ def _check_dependencies(
             sound = False
         elif name not in steps:
             report.at(node, path, f'unknown step "{name}"{step_suggestion(name, steps, titles)}')
+            sound = False
+        elif steps[name].is_finally and not draft.is_finally:
+            report.at(node, path, f'"{name}" runs when all steps have ended: only finally steps can depend on it')
+            sound = False
+        elif draft.is_finally and not steps[name].is_finally:
+            report.at(node, path, f'"{name}" has ended before any finally step runs: remove it')
             sound = False
         elif name in listed:
             report.at(node, path, f'"{name}" is listed twice: remove it', warning=True)

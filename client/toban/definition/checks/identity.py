@@ -67,8 +67,10 @@ def check_one_title(fields: Mapping[str, FieldAt], report: Reporter) -> None:
 class ListedIds:
     """Finds the ids of listed steps, one after another: `id`, `name`, an id derived from `name`, or that of the job."""
 
-    def __init__(self, report: Reporter) -> None:
+    def __init__(self, report: Reporter, *, default: str = "") -> None:
+        """`default` is the id of a step that has none of these."""
         self._report = report
+        self._default = default
         self._lines: dict[str, int] = {}
 
     def of(self, item: Node, place: str) -> tuple[str, bool]:
@@ -76,6 +78,8 @@ class ListedIds:
         field = next((name for name in ("id", "name") if name in item.entries), "")
         if not field:
             field = next((name for name in item.entries if STEP_ALIASES.get(name, name) == "job"), "")
+        if not field and self._default:
+            return self._default, False
         if not field:
             self._report.at(item, place, 'a step in a list needs a "name", which is its id')
             return "", False

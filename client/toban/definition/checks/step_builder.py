@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,13 @@ from toban.definition.model.workflow import (
 )
 
 CHECK_SUFFIX = ".check"
+HANDLERS: Mapping[str, tuple[str, ...]] = {
+    "finally": (),
+    "on_success": ("SUCCEEDED",),
+    "on_failure": ("FAILED", "TIMED_OUT"),
+    "on_cancel": ("CANCELLED",),
+}
+"""The fields of a workflow that have finally steps, and the states of the run in which these run; empty: all."""
 _CHECK_SHARE = 4  # a check gets a quarter of the step's timeout
 
 
@@ -39,7 +47,7 @@ def build_step(draft: StepDraft, *, listed: bool = False) -> Step:
         python=values.get("python", ""),
         workspace=values.get("workspace"),
         depends_on=tuple(dict.fromkeys(draft.depends_on)),
-        when=values.get("when", "").strip(),
+        when=_condition(draft),
         for_each=values.get("for_each"),
         max_parallel=values.get("max_parallel"),
         inputs=tuple(_input(given) for given in values.get("inputs", ())),
@@ -48,8 +56,8 @@ def build_step(draft: StepDraft, *, listed: bool = False) -> Step:
         kill_grace=values.get("kill_grace", DEFAULT_KILL_GRACE),
         max_retries=retries_of(draft),
         retry=_retry(values.get("retry", {})),
-        on_failure=_policy(values.get("on_failure"), listed),
-        on_failure_exhausted=_policy(values.get("on_failure_exhausted"), listed),
+        on_failure=_policy(draft, "on_failure", listed),
+        on_failure_exhausted=_policy(draft, "on_failure_exhausted", listed),
         max_iterations=values.get("max_iterations", 1),
         interval=values.get("interval", 0.0),
         on_iterations_exhausted=values.get("on_iterations_exhausted", FailurePolicy.ABORT),
@@ -58,6 +66,7 @@ def build_step(draft: StepDraft, *, listed: bool = False) -> Step:
         on_lost=values.get("on_lost", OnLost.FAIL),
         user=values.get("user", ""),
         resources=Resources(**values["resources"]) if "resources" in values else None,
+        is_finally=draft.is_finally,
     )
     if draft.check is not None:
         step = replace(step, completion_check=_check(step, draft))
@@ -140,7 +149,19 @@ def _retry(given: dict[str, Any]) -> Retry:
     )
 
 
-def _policy(given: FailurePolicy | None, listed: bool) -> FailurePolicy:
+def _condition(draft: StepDraft) -> str:
+    """Its `when`, and the states of the run for which its handler is."""
+    own: str = draft.values.get("when", "").strip()
+    states = HANDLERS.get(draft.group, ())
+    if not states:
+        return own
+    handled = " || ".join(f'run.state == "{state}"' for state in states)
+    # The line break ends a comment of the step's own condition.
+    return f"({handled}) && ({own}\n)" if own else handled
+
+
+def _policy(draft: StepDraft, name: str, listed: bool) -> FailurePolicy:
+    given: FailurePolicy | None = draft.values.get(name)
     if given is None:
-        return FailurePolicy.ABORT
+        return FailurePolicy.CONTINUE if draft.is_finally else FailurePolicy.ABORT
     return FailurePolicy.CONTINUE if listed and given is FailurePolicy.SKIP else given

@@ -12,6 +12,7 @@ from toban.definition.source.problem_collector import Reporter, Reports, join
 from toban.definition.source.yaml_source import Node
 
 _WHAT_RUNS = frozenset({"run", "job_type", "target"})
+STEPS = "steps"
 _MERGED = frozenset({"env", "error_classes", "kwargs", "resources", "retry"})
 _WITH_TEMPLATES = frozenset({"env", "kwargs"})
 
@@ -34,7 +35,8 @@ class StepDraft:
     """A step, a job or a completion check between the file and the model.
 
     `derived`: the id was derived from the name. `open`: its job is not known and may have the missing
-    fields. `inherited` has entries that were merged into its own mappings.
+    fields. `inherited` has entries that were merged into its own mappings. `group` is the field of the workflow that
+    has the step.
     """
 
     id: str
@@ -49,6 +51,12 @@ class StepDraft:
     open: bool = False
     job_type: JobType | None = None
     inherited: list[FieldAt] = field(default_factory=list)
+    group: str = STEPS
+
+    @property
+    def is_finally(self) -> bool:
+        """Whether it runs when all steps of `steps` have ended."""
+        return self.group != STEPS
 
     @property
     def target_field(self) -> FieldAt | None:

@@ -47,7 +47,12 @@ RUN_FIELDS = {
     "base_dir": ValueKind.STRING,
     "scheduled_at": ValueKind.STRING,
     "missed": ValueKind.LIST,
+    "state": ValueKind.STRING,
+    "failed_steps": ValueKind.LIST,
+    "error": ValueKind.STRING,
 }
+RESULT_FIELDS = frozenset({"state", "failed_steps", "error"})
+"""Fields of `run` that only finally steps have."""
 EVENT_FIELDS = {
     "id": ValueKind.STRING,
     "type": ValueKind.STRING,
@@ -150,22 +155,27 @@ class TemplateNames:
         steps: Collection[str] | None,
         titles: Mapping[str, str] | None = None,
         ancestors: Collection[str] = (),
+        late: Collection[str] = (),
         step: str = "",
         lists: Collection[str] = (),
+        finally_step: bool = False,
         limit: str = "",
     ) -> None:
         """A parameter of kind None is invalid itself and is accepted anywhere.
 
         `params`, `env` and `steps` are None where they may not be used at all; `limit` then says what may be used.
-        `titles` are ids of steps by title, for hints. `lists` are the steps with instances.
+        `titles` are ids of steps by title, for hints. `lists` are the steps with instances, `late` the finally steps,
+        for a step that is none. A `finally_step` may use the result of the run.
         """
         self._params = params
         self._env = env
         self._steps = steps
         self._titles = titles or {}
         self._ancestors = ancestors
+        self._late = late
         self._step = step
         self._lists = lists
+        self._finally_step = finally_step
         self._limit = limit
         self._barred: Mapping[str, str] = {}
 
@@ -211,9 +221,12 @@ class TemplateNames:
         return f'unknown parameter "{name}"{hint}'
 
     def _run_field(self, name: str) -> ValueKind | str:
-        if name in RUN_FIELDS:
+        fields = [field for field in RUN_FIELDS if self._finally_step or field not in RESULT_FIELDS]
+        if name in fields:
             return RUN_FIELDS[name]
-        hint = suggestion(name, RUN_FIELDS) or _known(RUN_FIELDS, "fields")
+        if name in RESULT_FIELDS:
+            return f"run.{name} is known only when all steps have ended: use it in a step of finally"
+        hint = suggestion(name, fields) or _known(fields, "fields")
         return f'unknown field "{name}" of run{hint}'
 
     def _env_name(self, name: str) -> ValueKind | str:
@@ -236,6 +249,8 @@ class TemplateNames:
             return f'unknown step "{step}"{hint}'
         if step == self._step:
             return f'step "{step}" refers to itself: only steps that come before have a result'
+        if step not in self._ancestors and step in self._late:
+            return f'step "{step}" runs when all steps have ended: only other finally steps can use it'
         if step not in self._ancestors:
             return f'step "{step}" does not come before "{self._step}": add it to depends_on of {self._step}'
         kind = step_kind(name, many=step in self._lists)

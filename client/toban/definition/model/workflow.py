@@ -86,6 +86,7 @@ EDITION = 1
 FULL_SCOPE = "full"
 """The scope that every workflow has: all of its steps."""
 DEFAULT_KILL_GRACE = 10.0
+DEFAULT_FINALLY_TIMEOUT = 300.0
 DEFAULT_SUCCESS_CODES = frozenset({0})
 DEFAULT_RETRIES = 3
 """The `max_retries` of `on_failure: retry` without its own."""
@@ -260,6 +261,7 @@ class Step:
     timeout of one check. `shell` is empty for sh; `errexit` is None if the edition of the workflow
     decides. `for_each` is an expression, a list, or a mapping of names to expressions or lists.
     `stop_when_unchanged` is a path, or `output`. The target of a `workflow` step is the name of the child.
+    `is_finally`: it runs when all steps that are not have ended, whatever happened.
     """
 
     id: str
@@ -301,6 +303,7 @@ class Step:
     on_lost: OnLost = OnLost.FAIL
     user: str = ""
     resources: Resources | None = None
+    is_finally: bool = False
 
     @property
     def final_policy(self) -> FailurePolicy:
@@ -352,6 +355,7 @@ class Step:
             "on_lost": self.on_lost.value,
             "user": self.user,
             "resources": None if self.resources is None else self.resources.to_dict(),
+            "is_finally": self.is_finally,
         }
         return {name: value for name, value in described.items() if value != _STEP_DEFAULTS.get(name, _NONE)}
 
@@ -400,6 +404,7 @@ class Step:
             on_lost=OnLost(data["on_lost"]),
             user=data["user"],
             resources=None if resources is None else Resources.from_dict(resources),
+            is_finally=data["is_finally"],
         )
 
 
@@ -440,12 +445,15 @@ _STEP_DEFAULTS: Mapping[str, Any] = {
     "on_lost": OnLost.FAIL.value,
     "user": "",
     "resources": None,
+    "is_finally": False,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
     """One workflow; `steps` keeps the order of the file, `depends_on` determines the order of execution.
+
+    The steps of `finally` are the last of `steps`; `finally_timeout` is of all of them together.
 
     Each of `schedules` has its time zone, if it or the workflow names one; `timezone` is the workflow's own, empty for
     the daemon's. `blackout` are windows as `parse_blackout` reads them. `triggers` are the events that start it, and
@@ -465,6 +473,7 @@ class Workflow:
     env: dict[str, str]
     env_files: tuple[EnvFile, ...] = ()
     timeout: float | None = None
+    finally_timeout: float = DEFAULT_FINALLY_TIMEOUT
     concurrency: int | None = None
     max_active_runs: int = 1
     overlap: Overlap = Overlap.SKIP
@@ -499,6 +508,8 @@ class Workflow:
             events["edition"] = self.edition
         if self.env_files:
             events["env_files"] = [file.to_dict() for file in self.env_files]
+        if self.finally_timeout != DEFAULT_FINALLY_TIMEOUT:
+            events["finally_timeout"] = self.finally_timeout
         return {
             "name": self.name,
             "title": self.title,
@@ -545,6 +556,7 @@ class Workflow:
             env=data["env"],
             env_files=tuple(map(EnvFile.from_dict, data.get("env_files", ()))),
             timeout=data["timeout"],
+            finally_timeout=data.get("finally_timeout", DEFAULT_FINALLY_TIMEOUT),
             concurrency=data["concurrency"],
             max_active_runs=data["max_active_runs"],
             overlap=Overlap(data["overlap"]),

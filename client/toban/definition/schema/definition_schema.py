@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from toban.definition.model.event_triggers import DEFAULT_SETTLE
-from toban.definition.model.workflow import FailurePolicy, JobType, OnLost, Overlap, ParamType
+from toban.definition.model.workflow import DEFAULT_FINALLY_TIMEOUT, FailurePolicy, JobType, OnLost, Overlap, ParamType
 from toban.definition.schema.env_file_fields import EnvFiles
 from toban.definition.schema.event_fields import (
     MOST_TRIGGERS,
@@ -374,6 +374,10 @@ class ListedStepInput(StepInput):
     )
 
 
+_Steps = Annotated[dict[Name, StepInput], Field(min_length=1)] | Annotated[list[ListedStepInput], Field(min_length=1)]
+_FinallySteps = StepInput | _Steps
+
+
 class WorkflowInput(DefinitionPart):
     """A Toban workflow."""
 
@@ -418,9 +422,14 @@ class WorkflowInput(DefinitionPart):
         default={}, description="Named subsets of the steps, for partial runs."
     )
     defaults: DefaultsInput | None = None
-    steps: (
-        Annotated[dict[Name, StepInput], Field(min_length=1)] | Annotated[list[ListedStepInput], Field(min_length=1)]
-    ) = Field(description="A mapping ordered by depends_on, or a list that runs in order.")
+    steps: _Steps = Field(description="A mapping ordered by depends_on, or a list that runs in order.")
+    finally_: _FinallySteps | None = Field(
+        None, alias="finally", description="Steps that run when all others have ended, whatever happened."
+    )
+    finally_timeout: Timeout = Field(DEFAULT_FINALLY_TIMEOUT, description="Of all finally steps together.")
+    on_success: _FinallySteps | None = Field(None, description="Finally steps of a run that succeeded.")
+    on_failure: _FinallySteps | None = Field(None, description="Finally steps of a run that failed or timed out.")
+    on_cancel: _FinallySteps | None = Field(None, description="Finally steps of a run that was cancelled.")
 
 
 class JobsInput(DefinitionPart):

@@ -66,7 +66,10 @@ class Files(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLeft:
-    """Seconds until the run's timeout, and until that of the whole loop, if they have one."""
+    """Seconds until the run's timeout, and until that of the whole loop, if they have one.
+
+    For a `finally` step, `run` is the timeout of all `finally` steps.
+    """
 
     run: float | None = None
     loop: float | None = None
@@ -125,7 +128,7 @@ class Rooms:
             argv = (_interpreter(step, env), "-u", _RUNNER)
             env["TOBAN_CALL"] = json.dumps(rendered.call)
             env["TOBAN_RESULT"] = self.files.result(attempt)
-        timeout, cause = _timeout(step, left)
+        timeout, cause = _timeout(step, left, finally_step=owner.is_finally)
         return Launch(
             attempt=attempt,
             argv=argv,
@@ -224,7 +227,7 @@ def _interpreter(step: Step, env: Mapping[str, str]) -> str:
     return found
 
 
-def _timeout(step: Step, left: TimeLeft) -> tuple[float | None, TreeCause]:
+def _timeout(step: Step, left: TimeLeft, *, finally_step: bool) -> tuple[float | None, TreeCause]:
     """The earliest of the timeouts of the attempt, the loop and the run; the shim enforces it without the daemon."""
     own = step.timeout if left.loop is None or step.completion_check is None else None
     near: list[tuple[float, TreeCause]] = []
@@ -233,7 +236,7 @@ def _timeout(step: Step, left: TimeLeft) -> tuple[float | None, TreeCause]:
     if left.loop is not None:
         near.append((left.loop, TreeCause.LOOP_TIMEOUT))
     if left.run is not None:
-        near.append((left.run, TreeCause.RUN_TIMEOUT))
+        near.append((left.run, TreeCause.FINALLY_TIMEOUT if finally_step else TreeCause.RUN_TIMEOUT))
     return min(near, key=lambda limit: limit[0]) if near else (None, TreeCause.TIMEOUT)
 
 

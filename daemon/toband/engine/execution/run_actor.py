@@ -20,7 +20,6 @@ from toband.domain.run_events import (
     Effect,
     Event,
     KeepDeadLetter,
-    RunTimeoutPassed,
     StepTimeoutPassed,
     name_of,
     name_of_type,
@@ -99,9 +98,14 @@ class RunActor:
         self._put(_Letter(None, self._clock.now(), answer))
         return await answer
 
-    def arm(self, due: datetime) -> None:
-        """Posts RunTimeoutPassed at that time. Setting the wall clock meanwhile does not move it."""
-        self._timer = self._post_at(due, RunTimeoutPassed())
+    def arm(self, due: datetime, event: Event) -> None:
+        """Posts the event of a timeout of the run at that time; replaces its earlier timer.
+
+        Setting the wall clock meanwhile does not move it.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._post_at(due, event)
 
     def arm_step(self, step: str, due: datetime, event: Event) -> None:
         """Posts an event of a step at that time, and replaces a timer of the same kind."""
@@ -125,7 +129,7 @@ class RunActor:
                 timer.cancel()
 
     def time_left(self) -> float | None:
-        """Seconds until the run's timeout; None if it has none."""
+        """Seconds until the run's timeout, or that of its finally steps; None if it has none."""
         return None if self._timer is None else self._left(self._timer)
 
     def _left(self, timer: asyncio.TimerHandle) -> float:

@@ -46,6 +46,7 @@ class TemplateScope:
                 "base_dir": base_dir or own,
                 "scheduled_at": run.scheduled_at.isoformat() if run.scheduled_at else "",
                 "missed": [at.isoformat() for at in run.missed],
+                **_result(plan, run),
             },
             env=plan.workflow.env,
             steps={
@@ -114,6 +115,18 @@ class TemplateScope:
                 "write it to a file and pass the path instead"
             ) from error
         return printed.decode(errors="replace").removesuffix("\n")
+
+
+def _result(plan: Plan, run: Run) -> dict[str, Any]:
+    """The result of the run, for its `finally` steps."""
+    if run.finally_part is None:
+        return {}
+    failed = (name for name in plan.ordered if run.steps[name].state is StepState.FAILED)
+    return {
+        "state": run.finally_part.state.value,
+        "failed_steps": [name for name in failed if name not in plan.finally_steps],
+        "error": run.error,
+    }
 
 
 class _Said(dict[str, Any]):

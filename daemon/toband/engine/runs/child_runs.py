@@ -110,7 +110,7 @@ class ChildRuns:
         elif child.state.terminal:
             self._report(actor, attempt, child)
             return
-        if actor.run.ending is not None or attempt.error:
+        if actor.run.current_ending is not None or attempt.error:
             self.stop(attempt)
 
     def ended(self, child: Run) -> None:

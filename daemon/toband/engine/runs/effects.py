@@ -16,6 +16,7 @@ from toband.domain.run_events import (
     Effect,
     EvaluateStep,
     EvaluationFailed,
+    FinallyTimeoutPassed,
     ForgetRun,
     IterationDue,
     KeepDeadLetter,
@@ -23,6 +24,8 @@ from toband.domain.run_events import (
     LaunchDue,
     LaunchReady,
     RetryDue,
+    RunTimeoutPassed,
+    StartFinallyTimer,
     StartIterationTimer,
     StartRetryTimer,
     StartRunTimer,
@@ -126,7 +129,9 @@ class Effects:
                 else:
                     self._launches.stop(actor, effect.attempt)
             case StartRunTimer():
-                actor.arm(effect.due)
+                actor.arm(effect.due, RunTimeoutPassed())
+            case StartFinallyTimer():
+                actor.arm(effect.due, FinallyTimeoutPassed())
             case StartRetryTimer():
                 failpoints.hit("retry.timer")
                 due = RetryDue(step=effect.step, retries=effect.retries)

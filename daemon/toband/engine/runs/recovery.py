@@ -195,7 +195,7 @@ class Recovery:
             case None:
                 self.found.reattached += 1
                 self._launches.attached(attempt)
-                if actor.run.ending is not None:
+                if actor.run.current_ending is not None:
                     self._launcher.stop(attempt)
                 return
             case AttemptVoided():

@@ -26,9 +26,12 @@ class RunControl:
         self._store = store
         self._remove = remove
 
-    async def cancel(self, run_id: str, reason: str) -> Run:
-        """Returns when the request is saved. Raises RunNotFoundError, RunTerminalError."""
-        run = await (await self._active.find(run_id)).ask(CancelRequested(reason=reason))
+    async def cancel(self, run_id: str, reason: str, *, ends_finally: bool) -> Run:
+        """Returns when the request is saved. With `ends_finally` a second request ends `finally` steps that have begun.
+
+        Raises RunNotFoundError, RunTerminalError.
+        """
+        run = await (await self._active.find(run_id)).ask(CancelRequested(reason=reason, ends_finally=ends_finally))
         if run.state.terminal and run.cancel_requested_at is None:
             raise RunTerminalError(run)
         return run

@@ -57,6 +57,7 @@ class PlannedStep:
     max_iterations: int
     skipped: SkipReason | None
     source: str
+    is_finally: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +215,7 @@ class RunFactory:
 
 
 def in_order(plan: Plan) -> list[str]:
-    """Every step after its dependencies, otherwise in the order of the definition."""
+    """Every step after its dependencies, otherwise in the order of the definition; `finally` steps last."""
     sorter = TopologicalSorter({name: step.depends_on for name, step in plan.steps.items()})
     sorter.prepare()
     ordered: list[str] = []
@@ -222,7 +223,7 @@ def in_order(plan: Plan) -> list[str]:
         ready = sorted(sorter.get_ready(), key=plan.index.__getitem__)
         ordered += ready
         sorter.done(*ready)
-    return ordered
+    return sorted(ordered, key=lambda name: name in plan.finally_steps)
 
 
 def _planned(plan: Plan, run: StepRun, command: str) -> PlannedStep:
@@ -238,6 +239,7 @@ def _planned(plan: Plan, run: StepRun, command: str) -> PlannedStep:
         max_iterations=step.max_iterations if step.completion_check is not None else 0,
         skipped=run.skip_reason,
         source=run.source,
+        is_finally=step.is_finally,
     )
 
 

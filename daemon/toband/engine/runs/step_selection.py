@@ -28,7 +28,7 @@ _SEPARATOR = "; "
 class Selection:
     """Which steps to run: those of a scope, only these, or these and all steps after them.
 
-    Empty: those of the scope `full` if the definition has one, else all steps.
+    Empty: those of the scope `full` if the definition has one, else all steps. The `finally` steps run in any case.
 
     Results of the other steps are taken from `from_run`; if it is empty, from the latest run in which each succeeded.
     """
@@ -106,6 +106,7 @@ class StepSelector:
         repeated = repeated_steps(plan, before, run, selection)
         if not repeated and not skipped:
             raise NothingToRetryError(run.id)
+        repeated |= plan.finally_steps
         kept = keep(plan, run, repeated) | skipped
         kept |= kept_instances(plan, before, run, repeated, selection, same_params=same_params)
         return SelectedSteps(chosen=repeated, kept=kept)
@@ -174,6 +175,7 @@ def chosen_steps(plan: Plan, selection: Selection) -> set[str] | None:
         chosen &= plan.after(_known(plan, selection.from_steps))
     if not chosen:
         raise NothingToRunError(plan.workflow.name, selection.shown)
+    chosen |= plan.finally_steps
     return None if len(chosen) == len(plan.ordered) else chosen
 
 
@@ -185,9 +187,9 @@ def _known(plan: Plan, steps: Collection[str], also: Collection[str] = ()) -> Co
 
 
 def borrowed_steps(plan: Plan, chosen: Collection[str]) -> set[str]:
-    """Steps that do not run, but whose results the chosen steps need."""
+    """Steps that do not run, but whose results the chosen steps need. `finally` steps see what ran, and no more."""
     needed: set[str] = set()
-    for name in chosen:
+    for name in set(chosen) - plan.finally_steps:
         step = plan.steps[name]
         needed |= references(step).keys() | condition_references(step).keys()
         if step.completion_check is not None:
@@ -239,9 +241,10 @@ def skipped_steps(plan: Plan, run: Run, selection: RetrySelection, at: datetime)
     """
     skipped: dict[str, StepRun] = {}
     for name in _known(plan, selection.skip):
-        step = run.steps.get(name)
-        if step is None or step.state not in _SKIPPABLE:
-            raise StepNotSkippableError(run.id, name, "new" if step is None else step.state.value)
+        step, is_finally = run.steps.get(name), name in plan.finally_steps
+        if step is None or step.state not in _SKIPPABLE or is_finally:
+            state = "new" if step is None else step.state.value
+            raise StepNotSkippableError(run.id, name, state, is_finally=is_finally)
         for found in _taken(plan, run, step).values():
             if found.state is StepState.SUCCEEDED or found.state is StepState.INCOMPLETE:
                 skipped[found.id] = found
@@ -275,7 +278,7 @@ def kept_instances(
         return {}
     whole = plan.after([name for name in selection.from_steps if name in plan.steps])
     found: dict[str, StepRun] = {}
-    for name in repeated:
+    for name in set(repeated) - plan.finally_steps:
         step, defined = run.steps.get(name), plan.steps[name]
         if step is None or not step.instances or name in whole or before.steps.get(name) != defined:
             continue

@@ -6,7 +6,7 @@ of the columns made of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
@@ -20,11 +20,14 @@ from toband.domain.run_model import (
     AttemptState,
     DeadLetter,
     Ending,
+    EndingCause,
+    FinallyPart,
     Orphans,
     Phase,
     Progress,
     ResourceUse,
     Run,
+    RunState,
     StepRun,
     StepState,
     TreeCause,
@@ -159,9 +162,15 @@ def run_facts(run: Run) -> Raw:
         "paused_at": _time(run.paused_at),
         "ending_cause": None if ending is None else ending.cause.value,
         "ending_at": None if ending is None else to_micros(ending.at),
+        "finally_part": None if run.finally_part is None else _finally_json(run.finally_part),
         "launches": run.launches,
         "timeout": run.timeout,
     }
+
+
+def _finally_json(part: FinallyPart) -> str:
+    ending = None if part.ending is None else [part.ending.cause.value, to_micros(part.ending.at)]
+    return to_json([part.state.value, to_micros(part.began_at), ending])
 
 
 def _progress_json(progress: Progress) -> str:
@@ -371,11 +380,17 @@ def run_from(values: Values, steps: Mapping[str, StepRun]) -> Run:
         event=values["event"],
         depth=values["depth"],
         ending=None if cause is None else Ending(cause=cause, at=values["ending_at"]),
+        finally_part=None if values["finally_part"] is None else _finally_part(*values["finally_part"]),
         steps=steps,
         sequence=values["sequence"],
         launches=values["launches"],
         timeout=values["timeout"],
     )
+
+
+def _finally_part(state: str, began_at: int, ending: Sequence[Any] | None) -> FinallyPart:
+    early = None if ending is None else Ending(cause=EndingCause(ending[0]), at=from_micros(ending[1]))
+    return FinallyPart(state=RunState(state), began_at=from_micros(began_at), ending=early)
 
 
 def _progress(current: float, total: float, message: str) -> Progress:

@@ -207,6 +207,8 @@ runs = Table(
     Column("paused_at", Micros),
     Column("ending_cause", Name(EndingCause)),
     Column("ending_at", Micros),
+    # Since its `finally` steps run: the state that it will have, when they began, and how they end early.
+    Column("finally_part", JsonText),
     Column("launches", Integer, nullable=False),
     Column("timeout", Double),
     _states(RunState),
