@@ -68,3 +68,42 @@ def test_the_code_of_a_command(command: str, code: list[str]) -> None:
     words = shlex.split(command)
     found = code_arguments(words)
     assert [words[place] for place in sorted(found.places)] == code if found else code == []
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("perl -e X {{x}}", "{{x}}"),
+        ("perl -ne X {{x}} Y", "{{x}}"),
+        ("perl -e X -e Y {{x}}", "{{x}}"),
+        ("perl -eX {{x}}", "{{x}}"),
+        ("perl -e X -- {{x}}", ""),
+        ("perl -e X a{{x}}", ""),
+        ("perl -e X file {{x}}", ""),
+        ("perl {{x}}", ""),
+        ("ruby -e X {{x}}", "{{x}}"),
+        ("node -e X {{x}}", "{{x}}"),
+        ("node -pe X {{x}}", "{{x}}"),
+        ("node --eval=X {{x}}", "{{x}}"),
+        ("node --eval X --no-warnings {{x}}", "{{x}}"),
+        ("node -e X -- {{x}}", ""),
+        ("php -r X {{x}}", "{{x}}"),
+        ("php -d a=b -r X -- {{x}}", ""),
+        ("sudo -u www perl -e X {{x}}", "{{x}}"),
+        ("python3 -c X {{x}}", ""),
+        ("bash -c X sh {{x}}", ""),
+        ("ssh {{x}} uptime", "{{x}}"),
+        ("ssh -p 22 {{x}}", "{{x}}"),
+        ("ssh -- {{x}} uptime", ""),
+        ("ssh user@{{x}}", ""),
+    ],
+)
+def test_values_that_may_be_options(command: str, option: str) -> None:
+    words = shlex.split(command)
+    found = code_arguments(words)
+    options = found.options if found is not None else frozenset()
+    assert [words[place] for place in options] == ([option] if option else [])
+    if found is not None and option:
+        (place,) = options
+        assert found.message(place).endswith("write -- before it")
+        assert place in found.places

@@ -65,7 +65,7 @@ def code_templates(draft: StepDraft) -> CodeTemplates:
         found = code_arguments([*words, *(args if appended else ())])
         if found is None:
             continue
-        spans += [(*command.words[place], found.message) for place in sorted(found.places) if place < len(words)]
+        spans += [(*command.words[place], found.message(place)) for place in sorted(found.places) if place < len(words)]
         in_args = in_args or _of_args(found, len(words))
     return CodeTemplates(tuple(spans), in_args)
 
@@ -81,4 +81,4 @@ def _of_args(found: CodeArguments | None, before: int) -> tuple[tuple[int, str],
     """The code among the args, which follow so many other words."""
     if found is None:
         return ()
-    return tuple((place - before, found.message) for place in sorted(found.places) if place >= before)
+    return tuple((place - before, found.message(place)) for place in sorted(found.places) if place >= before)

@@ -1,6 +1,7 @@
 """The arguments of a command that an interpreter parses as code: the text after `bash -c`, or after the host of `ssh`.
 
-Such an argument must not contain a template, since its value would be code too.
+Such an argument must not contain a template, since its value would be code too. Neither may a template follow where the
+interpreter still reads options, since a value such as `-esystem(…)` would be one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_TEMPLATE = "{{"
 _VERSION = re.compile(r"[0-9.]+\Z")
 _SSH_VALUES = "BbcDEeFIiJLlmOoPpQRSWw"
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "mksh", "pdksh", "yash", "zsh", "fish", "csh", "tcsh"})
@@ -26,14 +28,21 @@ _WRAPPERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CodeArguments:
-    """`places` are indices of the words that `program` parses; `advice` is what to write instead."""
+    """`places` are indices of the words that `program` parses; `advice` is what to write instead.
+
+    `options` are indices of words that begin with a template and may be read as options.
+    """
 
     program: str
     places: frozenset[int]
     advice: str
+    options: frozenset[int] = frozenset()
 
-    @property
-    def message(self) -> str:
+    def message(self, place: int) -> str:
+        """Why there must be no template in this word."""
+        if place in self.options:
+            return f"{self.program} may read the value as an option, which may be code: write -- before it"
+        return f"{self.program} reads a value that begins with - as an option, which may be code: write -- before it"
         return (
             f"{self.program} parses this argument as code, and the value would become part of it: {self.advice}, "
             "or write {{ raw(…) }} if the value may be code"
@@ -42,10 +51,11 @@ class CodeArguments:
 
 @dataclass(frozen=True, slots=True)
 class _Interpreter:
-    """`find` yields the places of code among the words that follow the program."""
+    """`find` yields the places of code among the words that follow the program, `options` those of `CodeArguments`."""
 
     find: Callable[[Sequence[str]], Iterator[int]]
     advice: str
+    options: Callable[[Sequence[str]], Iterator[int]] | None = None
 
 
 def code_arguments(words: Sequence[str]) -> CodeArguments | None:
@@ -59,8 +69,11 @@ def code_arguments(words: Sequence[str]) -> CodeArguments | None:
         places = (
             frozenset(at + 1 + place for place in found.find(words[at + 1 :])) if found is not None else frozenset()
         )
-        if found is not None and places:
-            return CodeArguments(program, frozenset(place for place in places if place < len(words)), found.advice)
+        options = found.options(words[at + 1 :]) if found is not None and found.options is not None else ()
+        begun = frozenset(at + 1 + place for place in options)
+        if found is not None and (places or begun):
+            places = frozenset(place for place in places | begun if place < len(words))
+            return CodeArguments(program, places, found.advice, begun)
         wrapped = wrapped or program in _WRAPPERS
         if not wrapped:
             return None
@@ -114,6 +127,37 @@ def _of_flags(
     return find
 
 
+def _after_code(
+    letters: str, *names: str, values: str = "", attached: bool = True
+) -> Callable[[Sequence[str]], Iterator[int]]:
+    """The word after the code of such an option, if it begins with a template and may be an option."""
+
+    def find(words: Sequence[str]) -> Iterator[int]:
+        at, seen = 0, False
+        while at < len(words) and words[at] != "--" and words[at][:1] == "-":
+            word = words[at]
+            long = word.startswith("--")
+            place = -1 if long else next((n for n, char in enumerate(word) if char in letters), -1)
+            if word.partition("=")[0] in names:
+                seen, alone = True, "=" not in word
+            elif place > 0:
+                seen, alone = True, not attached or place == len(word) - 1
+            else:
+                alone = not long and word[-1] in values
+            at += 2 if alone else 1
+        if seen and at < len(words) and words[at].startswith(_TEMPLATE):
+            yield at
+
+    return find
+
+
+def _host(words: Sequence[str]) -> Iterator[int]:
+    """The host of ssh, if it begins with a template and no `--` is before it."""
+    host = _first_other(words, _SSH_VALUES)
+    if host < len(words) and words[host].startswith(_TEMPLATE) and "--" not in words[:host]:
+        yield host
+
+
 def _anywhere(letters: str, *names: str) -> Callable[[Sequence[str]], Iterator[int]]:
     """The same for programs whose options may follow other words."""
 
@@ -164,7 +208,7 @@ def _all(words: Sequence[str]) -> Iterator[int]:
 
 
 _TO_SHELL = 'use "$1" in the code and give the template as a further argument (-c \'echo "$1"\' sh {{ … }})'
-_TO_ARGUMENTS = "let the code read its arguments, and give the template as a further argument"
+_TO_ARGUMENTS = "let the code read its arguments, and give the template as a further argument, after --"
 _TO_PYTHON = "use sys.argv[1] in the code, and give the template as a further argument"
 _TO_STDIN = "pass the value through stdin, and let the remote command read it"
 _TO_KIND = "use job_type powershell or cmd, where values are never code"
@@ -173,20 +217,31 @@ _TO_ENV = "set it in env, and use the variable in the code"
 _INTERPRETERS = {
     **dict.fromkeys(_SHELLS, _Interpreter(_of_shell, _TO_SHELL)),
     **dict.fromkeys(("python", "pypy", "pythonw"), _Interpreter(_of_flags("c", values="WX"), _TO_PYTHON)),
-    "perl": _Interpreter(_of_flags("eE"), _TO_ARGUMENTS),
-    "ruby": _Interpreter(_of_flags("e"), _TO_ARGUMENTS),
+    "perl": _Interpreter(_of_flags("eE"), _TO_ARGUMENTS, _after_code("eE")),
+    "ruby": _Interpreter(_of_flags("e"), _TO_ARGUMENTS, _after_code("e")),
     **dict.fromkeys(
         ("node", "nodejs", "bun"),
-        _Interpreter(_of_flags("ep", "--eval", "--print", attached=False), _TO_ARGUMENTS),
+        _Interpreter(
+            _of_flags("ep", "--eval", "--print", attached=False),
+            _TO_ARGUMENTS,
+            _after_code("ep", "--eval", "--print", attached=False),
+        ),
     ),
-    "php": _Interpreter(_of_flags("rBRE", "--run", values="dc"), _TO_ARGUMENTS),
-    "lua": _Interpreter(_of_flags("e", values="l"), _TO_ENV),
-    "rscript": _Interpreter(_of_flags("e"), _TO_ARGUMENTS),
-    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _Interpreter(_of_awk, "write -v name={{ … }}, and use name")),
-    "ssh": _Interpreter(_of_ssh, _TO_STDIN),
+    "php": _Interpreter(
+        _of_flags("rBRE", "--run", values="dc"), _TO_ARGUMENTS, _after_code("rBRE", "--run", values="dc")
+    ),
+    "lua": _Interpreter(_of_flags("e", values="l"), _TO_ENV, _after_code("e", values="l")),
+    "rscript": _Interpreter(_of_flags("e"), _TO_ENV, _after_code("e")),
+    **dict.fromkeys(
+        ("awk", "gawk", "mawk", "nawk"), _Interpreter(_of_awk, 'set it in env, and use ENVIRON["NAME"] in the code')
+    ),
+    "ssh": _Interpreter(_of_ssh, _TO_STDIN, _host),
     **dict.fromkeys(("powershell", "pwsh"), _Interpreter(_of_powershell, _TO_KIND)),
     "cmd": _Interpreter(_of_cmd, _TO_KIND),
     **dict.fromkeys(("eval", "watch"), _Interpreter(_all, "leave it out, and write the command itself")),
     **dict.fromkeys(("su", "runuser", "flock", "script"), _Interpreter(_anywhere("c", "--command"), _TO_ENV)),
     "env": _Interpreter(_of_flags("S", "--split-string", values="uC"), "write the words as separate arguments"),
 }
+
+INTERPRETERS = frozenset(_INTERPRETERS)
+"""The programs whose code is known."""
