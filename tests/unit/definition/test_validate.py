@@ -566,3 +566,44 @@ def test_other_workspaces_are_fine(workspace: str) -> None:
 )
 def test_no_refused_field_is_suggested(text: str, message: str, error: Error) -> None:
     assert error(text).message.startswith(message)
+
+
+def test_locks_of_workflows_defaults_and_steps(workflow: Read) -> None:
+    found = workflow(
+        HEAD
+        + """
+locks: [b, a]
+defaults: {locks: [c]}
+steps:
+  one: {run: x}
+  two: {run: x, locks: [d, c]}
+  ask: {job_type: approval}
+"""
+    )
+    assert found.locks == ("b", "a")
+    assert [step.locks for step in found.steps.values()] == [("c",), ("d", "c"), ()]
+    assert Workflow.from_dict(found.to_dict()) == found
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "message"),
+    [
+        ("locks: db\nsteps: {a: {run: x}}", "locks", "expected a list"),
+        ("locks: []\nsteps: {a: {run: x}}", "locks", "expected at least one entry"),
+        ("locks: [a b]\nsteps: {a: {run: x}}", "locks[0]", '"a b" is not a valid name'),
+        ("locks: [a, a]\nsteps: {a: {run: x}}", "locks", '"a" is listed twice: remove it'),
+        ('locks: ["{{ run.id }}"]\nsteps: {a: {run: x}}', "locks[0]", "a template cannot name a lock"),
+        ("steps: {a: {job_type: approval, locks: [a]}}", "steps.a.locks", '"locks" does not apply to an approval step'),
+        (
+            "locks: [b]\nsteps: {a: {run: x, locks: [a]}}",
+            "steps.a.locks",
+            (
+                'takes lock "a" while the run holds "b", but locks are taken in alphabetical order: '
+                'add "a" to the locks of the workflow'
+            ),
+        ),
+    ],
+)
+def test_wrong_locks(error: Error, fields: str, path: str, message: str) -> None:
+    found = error(f"{HEAD}{fields}")
+    assert (found.path, message in found.message) == (path, True), found

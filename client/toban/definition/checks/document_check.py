@@ -25,6 +25,7 @@ from toban.definition.checks.step_check import check_step_templates, read_defaul
 from toban.definition.checks.step_layers import STEPS, Layer, StepDraft
 from toban.definition.checks.template_check import TemplateCheck
 from toban.definition.expressions.template_names import TemplateNames, ValueKind, param_kind, step_suggestion
+from toban.definition.model.lock_order import lock_conflict
 from toban.definition.model.step_graph import StepGraph
 from toban.definition.model.workflow import (
     DEFAULT_FINALLY_TIMEOUT,
@@ -97,6 +98,7 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
     drafts = list(_StepReader(defaults, jobs, report, name).read(root, fields))
     _check_order(drafts, kinds, env_names, report)
     _check_scopes(fields.get("scopes"), values, drafts, report)
+    _check_locks(values, drafts, report)
     uses = frozenset(draft.job for draft in drafts if draft.job)
     derived = {draft.id: draft.values["name"] for draft in drafts if draft.derived and "name" in draft.values}
     if report.failed or any(draft.open for draft in drafts):
@@ -127,6 +129,7 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
         triggers=start.triggers,
         event_overlap=values.get("overlap", Overlap.QUEUE),
         watch=watch,
+        locks=tuple(values.get("locks") or ()),
         steps={draft.id: build_step(draft, listed=draft.group in listed) for draft in drafts},
         edition=EDITION,
     )
@@ -344,6 +347,20 @@ def _check_scopes(found: FieldAt | None, values: dict[str, Any], drafts: list[St
                 if name in late:
                     message = f'finally steps run in every scope: remove "{name}"'
                 report.at(node, join(found.path, scope, index), message)
+
+
+def _check_locks(values: dict[str, Any], drafts: list[StepDraft], report: Reporter) -> None:
+    """Checks the order of the locks that a step takes while its run holds others."""
+    held = values.get("locks") or ()
+    for draft in drafts:
+        conflict = lock_conflict(held, draft.values.get("locks") or ())
+        if conflict is not None:
+            found = draft.fields["locks"]
+            message = (
+                f'the step takes lock "{conflict.wanted}" while the run holds "{conflict.held}", but locks are taken '
+                f'in alphabetical order: add "{conflict.wanted}" to the locks of the workflow'
+            )
+            draft.reports(found, report).at(found.value, found.path, message)
 
 
 class _Ancestors(Collection[str]):

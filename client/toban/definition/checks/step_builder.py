@@ -67,6 +67,7 @@ def build_step(draft: StepDraft, *, listed: bool = False) -> Step:
         user=values.get("user", ""),
         resources=Resources(**values["resources"]) if "resources" in values else None,
         is_finally=draft.is_finally,
+        locks=tuple(values.get("locks") or ()),
     )
     if draft.check is not None:
         step = replace(step, completion_check=_check(step, draft))

@@ -24,7 +24,7 @@ _OF_PROCESSES = (
 )
 _WITHOUT_MEANING = {
     JobType.WORKFLOW: (*_OF_PROCESSES, "approvers"),
-    JobType.APPROVAL: ("target", "kwargs", *_OF_PROCESSES),
+    JobType.APPROVAL: ("target", "kwargs", "locks", *_OF_PROCESSES),
 }
 _ONLY_WINDOWS = "cmd steps run on Windows only: use job_type: shell"
 

@@ -304,6 +304,7 @@ class Step:
     user: str = ""
     resources: Resources | None = None
     is_finally: bool = False
+    locks: tuple[str, ...] = ()
 
     @property
     def final_policy(self) -> FailurePolicy:
@@ -356,6 +357,7 @@ class Step:
             "user": self.user,
             "resources": None if self.resources is None else self.resources.to_dict(),
             "is_finally": self.is_finally,
+            "locks": list(self.locks),
         }
         return {name: value for name, value in described.items() if value != _STEP_DEFAULTS.get(name, _NONE)}
 
@@ -405,6 +407,7 @@ class Step:
             user=data["user"],
             resources=None if resources is None else Resources.from_dict(resources),
             is_finally=data["is_finally"],
+            locks=tuple(data["locks"]),
         )
 
 
@@ -446,6 +449,7 @@ _STEP_DEFAULTS: Mapping[str, Any] = {
     "user": "",
     "resources": None,
     "is_finally": False,
+    "locks": [],
 }
 
 
@@ -487,6 +491,7 @@ class Workflow:
     triggers: tuple[EventTrigger, ...] = ()
     event_overlap: Overlap = Overlap.QUEUE
     watch: tuple[Watch, ...] = ()
+    locks: tuple[str, ...] = ()
     steps: dict[str, Step]
     edition: int = 0
 
@@ -497,19 +502,21 @@ class Workflow:
     def to_dict(self) -> dict[str, Any]:
         """As JSON data; `from_dict` returns an equal workflow."""
         # Defaults are omitted, so that workflows stored before these fields existed stay equal.
-        events: dict[str, Any] = {}
+        added: dict[str, Any] = {}
         if self.triggers:
-            events["triggers"] = [trigger.to_dict() for trigger in self.triggers]
+            added["triggers"] = [trigger.to_dict() for trigger in self.triggers]
         if self.event_overlap is not Overlap.QUEUE:
-            events["event_overlap"] = self.event_overlap.value
+            added["event_overlap"] = self.event_overlap.value
         if self.watch:
-            events["watch"] = [watch.to_dict() for watch in self.watch]
+            added["watch"] = [watch.to_dict() for watch in self.watch]
+        if self.locks:
+            added["locks"] = list(self.locks)
         if self.edition:
-            events["edition"] = self.edition
+            added["edition"] = self.edition
         if self.env_files:
-            events["env_files"] = [file.to_dict() for file in self.env_files]
+            added["env_files"] = [file.to_dict() for file in self.env_files]
         if self.finally_timeout != DEFAULT_FINALLY_TIMEOUT:
-            events["finally_timeout"] = self.finally_timeout
+            added["finally_timeout"] = self.finally_timeout
         return {
             "name": self.name,
             "title": self.title,
@@ -531,7 +538,7 @@ class Workflow:
             "schedules": [schedule.to_dict() for schedule in self.schedules],
             "timezone": self.timezone,
             "blackout": list(self.blackout),
-            **events,
+            **added,
             "steps": [step.to_dict() for step in self.steps.values()],
         }
 
@@ -570,6 +577,7 @@ class Workflow:
             triggers=tuple(map(EventTrigger.from_dict, data.get("triggers", ()))),
             event_overlap=Overlap(data.get("event_overlap", Overlap.QUEUE)),
             watch=tuple(map(Watch.from_dict, data.get("watch", ()))),
+            locks=tuple(data.get("locks", ())),
             steps={step.id: step for step in steps},
             edition=data.get("edition", 0),
         )

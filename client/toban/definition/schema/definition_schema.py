@@ -41,6 +41,7 @@ from toban.definition.schema.fields import (
     Jitter,
     Labels,
     Lax,
+    Locks,
     LoopExhausted,
     Memory,
     Name,
@@ -319,6 +320,9 @@ class WorkInput(ActionInput):
     )
     user: User = Field("", description="User to run as; needs a daemon that runs as root.")
     resources: ResourcesInput | None = Field(None, description="Limits of its processes.")
+    locks: Locks | None = Field(
+        None, description="Locks that it holds while it runs; it waits until it gets all of them at once."
+    )
 
 
 class JobInput(WorkInput):
@@ -417,6 +421,9 @@ class WorkflowInput(DefinitionPart):
     )
     priority: Priority = Field(0, description="Order in the queue: higher runs first.")
     retention: RetentionInput | None = Field(None, description="How long ended runs are kept.")
+    locks: Locks | None = Field(
+        None, description="Locks that each run holds from its start to its end; it waits until it gets all of them."
+    )
     context_dir: ContextDir = Field("", description="Where artifacts go; default: a directory of the run.")
     scopes: dict[Name, Annotated[list[str], Field(min_length=1)]] = Field(
         default={}, description="Named subsets of the steps, for partial runs."

@@ -34,6 +34,7 @@ _LEAST_CPU, _MOST_CPU = 0.01, 10_000
 MOST_PIDS = 1 << 22  # the maximum of Linux
 MOST_RETRIES = 1000
 MOST_ITERATIONS = 10_000
+MOST_LOCKS = 32
 _ITERATION = re.compile(r"iteration-[0-9]+", re.IGNORECASE)
 
 
@@ -170,6 +171,19 @@ def _short(value: str) -> str:
     return value
 
 
+def _check_lock(value: str) -> str:
+    if "{{" in value:
+        raise ValueError("a template cannot name a lock: write a fixed name")
+    return check_name(value)
+
+
+def _no_lock_twice(value: list[str]) -> list[str]:
+    for name in value:
+        if value.count(name) > 1:
+            raise ValueError(f'"{name}" is listed twice: remove it')
+    return value
+
+
 def _not_blank(value: str) -> str:
     if not value.strip():
         raise ValueError("expected text, found an empty string")
@@ -250,6 +264,8 @@ Env = dict[Annotated[str, AfterValidator(_check_env_name)], ScalarText]
 Count = Annotated[int, Field(ge=1)]
 Priority = Annotated[int, Field(ge=-100, le=100)]
 Labels = dict[str, ScalarText]
+Lock = Annotated[str, AfterValidator(_check_lock), WithJsonSchema({"type": "string", "pattern": f"^{NAME_PATTERN}$"})]
+Locks = Annotated[list[Lock], Field(min_length=1, max_length=MOST_LOCKS), AfterValidator(_no_lock_twice)]
 Version = Annotated[Literal["1"], WithJsonSchema({"enum": ["1", 1]})]
 Fixed = Annotated[str, AfterValidator(_not_blank), AfterValidator(_fixed)]
 Shell = Annotated[
