@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 from zoneinfo import ZoneInfo
 
 from toban.definition import format_duration, format_size, parse_duration, parse_size
+from toban.definition.schema.fields import check_name
 from toban.definition.scripts.shells import DEFAULT_SHELL, check_shell
 from toban.definition.timing.blackouts import parse_blackout
 
@@ -21,6 +22,8 @@ SOCKET_PATH_MOST = 107
 GIB = 1024**3
 DAY = 86400.0
 T = TypeVar("T")
+_LOCKS = "locks."
+"""Before the name of a lock, in the keys of sizes."""
 LARGEST_FILE = 1024 * 1024
 MOST = 2**31 - 1
 _LONGEST_SHOWN = 200
@@ -61,6 +64,8 @@ class Config:
     default_run_timeout: float | None
     max_attempts_running: int
     event_concurrency: int
+    locks: Mapping[str, int]
+    """Sizes of locks: how many users may hold each at once."""
     disk_reserve: int | None
     """Bytes; None means derived from the size of the disk."""
     cgroup: str
@@ -100,6 +105,7 @@ class Config:
             "event_concurrency": self.event_concurrency,
             "disk_reserve": "auto" if self.disk_reserve is None else format_size(self.disk_reserve),
             "cgroup": self.cgroup,
+            **{f"{_LOCKS}{name}": size for name, size in sorted(self.locks.items())},
             "limits.attempt_log": _shown_size(self.attempt_log_limit),
             "limits.total_logs": _shown_size(self.total_log_limit),
             "limits.artifact_bytes": format_size(self.artifact_bytes),
@@ -325,11 +331,14 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
     for source, origin, layer in layers:
         base = os.path.dirname(origin)
         for key, value in layer.items():
-            if key not in _KEYS:
+            check = _count if key.startswith(_LOCKS) else _KEYS.get(key)
+            if check is None:
                 problems.append(f"{origin}: unknown key `{key}`")
                 continue
             try:
-                read = _KEYS[key](value)
+                if key.startswith(_LOCKS):
+                    check_name(key.removeprefix(_LOCKS))
+                read = check(value)
                 values[key] = _below(base, read) if key in _PATHS else read
                 sources[key] = source
             except ValueError as error:
@@ -356,6 +365,7 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         default_run_timeout=values.get("default_run_timeout"),
         max_attempts_running=values.get("max_attempts_running", 256),
         event_concurrency=values.get("event_concurrency", 10),
+        locks={key.removeprefix(_LOCKS): size for key, size in values.items() if key.startswith(_LOCKS)},
         disk_reserve=values.get("disk_reserve"),
         cgroup=values.get("cgroup", "auto"),
         attempt_log_limit=values.get("limits.attempt_log", GIB),
@@ -395,11 +405,16 @@ def _where(source: str, origin: str, key: str) -> str:
 
 
 def _variable(key: str) -> str:
+    key = "locks" if key.startswith(_LOCKS) else key
     return f"TOBAN_{key.replace('.', '_').upper()}"
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    return {key: environment[_variable(key)] for key in _KEYS if environment.get(_variable(key))}
+    found: dict[str, Any] = {key: environment[_variable(key)] for key in _KEYS if environment.get(_variable(key))}
+    for each in filter(None, environment.get(_variable("locks"), "").split(",")):
+        name, _, size = each.partition("=")
+        found[f"{_LOCKS}{name.strip()}"] = size.strip()
+    return found
 
 
 def _read(file: str, problems: list[str]) -> dict[str, Any]:

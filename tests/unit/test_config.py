@@ -427,3 +427,18 @@ def test_a_host_without_a_known_time_zone_is_in_utc(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("tzlocal.get_localzone_name", raises)
     assert load(None, HOME, {}).timezone == "UTC"
+
+
+def test_the_sizes_of_locks(tmp_path: Path) -> None:
+    config = loaded("[locks]\ndb = 3\ngpu = 2\n", tmp_path, {"TOBAN_LOCKS": "gpu=4, disk-1=1"})
+    assert config.locks == {"db": 3, "gpu": 4, "disk-1": 1}
+    found = sources(config)
+    assert found["locks.db"] == (3, "file")
+    assert found["locks.gpu"] == (4, "environment")
+    text = "[locks]\ndb = 0\n'a b' = 1\n"
+    wrong = problems(text, tmp_path, {"TOBAN_LOCKS": "gpu"})
+    assert [problem.removeprefix(f"{tmp_path}/toband.toml: ") for problem in wrong] == [
+        f"locks.db: found 0, expected a whole number from 1 to {2**31 - 1}",
+        'locks.a b: "a b" is not a valid name: use a letter or digit, then up to 63 letters, digits, _ or -',
+        f"TOBAN_LOCKS: found '', expected a whole number from 1 to {2**31 - 1}",
+    ]

@@ -254,6 +254,8 @@ class _WaitingForEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitingFor
     """DecideApproval, by one of `approvers` if any is given."""
     WAITING_FOR_INTERVAL: _WaitingFor.ValueType  # 9
     """The end of the interval before the next iteration of a loop: see `not_before`."""
+    WAITING_FOR_LOCK: _WaitingFor.ValueType  # 10
+    """Locks: see `waiting_for_locks`."""
 
 class WaitingFor(_WaitingFor, metaclass=_WaitingForEnumTypeWrapper):
     """What a run or a step waits for."""
@@ -278,6 +280,8 @@ WAITING_FOR_APPROVAL: WaitingFor.ValueType  # 8
 """DecideApproval, by one of `approvers` if any is given."""
 WAITING_FOR_INTERVAL: WaitingFor.ValueType  # 9
 """The end of the interval before the next iteration of a loop: see `not_before`."""
+WAITING_FOR_LOCK: WaitingFor.ValueType  # 10
+"""Locks: see `waiting_for_locks`."""
 Global___WaitingFor: _TypeAlias = WaitingFor  # noqa: Y015
 
 class _RunEndingCause:
@@ -587,6 +591,67 @@ ORPHANS_UNKNOWN: Orphans.ValueType  # 4
 Global___Orphans: _TypeAlias = Orphans  # noqa: Y015
 
 @_typing.final
+class LockUser(_message.Message):
+    """A run or a step that holds a lock or waits for it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    RUN_NUMBER_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    workflow: _builtins.str
+    run_number: _builtins.int
+    """Number of the run within its workflow."""
+    step: _builtins.str
+    """The step or instance; empty if the run itself holds the lock."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        workflow: _builtins.str = ...,
+        run_number: _builtins.int = ...,
+        step: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id", "run_number", b"run_number", "step", b"step", "workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LockUser: _TypeAlias = LockUser  # noqa: Y015
+
+@_typing.final
+class LockWait(_message.Message):
+    """A lock that a run or a step waits for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOCK_FIELD_NUMBER: _builtins.int
+    HELD_BY_FIELD_NUMBER: _builtins.int
+    lock: _builtins.str
+    @_builtins.property
+    def held_by(self) -> _containers.RepeatedCompositeFieldContainer[Global___LockUser]:
+        """At most 10 of them. Empty if the lock is free but reserved for others that waited before, or if only processes that
+        an ended attempt left hold it: see ListLocks.
+        """
+
+    def __init__(
+        self,
+        *,
+        lock: _builtins.str = ...,
+        held_by: _abc.Iterable[Global___LockUser] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held_by", b"held_by", "lock", b"lock"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LockWait: _TypeAlias = LockWait  # noqa: Y015
+
+@_typing.final
 class Run(_message.Message):
     """One run of one version of a workflow, or of a job alone. All fields are output only."""
 
@@ -636,6 +701,7 @@ class Run(_message.Message):
     DEFINITION_SCOPE_FIELD_NUMBER: _builtins.int
     WORKFLOW_TITLE_FIELD_NUMBER: _builtins.int
     FINALLY_PART_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_LOCKS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     workflow: _builtins.str
@@ -741,6 +807,10 @@ class Run(_message.Message):
     def finally_part(self) -> Global___FinallyPart:
         """Since all other steps have ended and its finally steps run; absent otherwise."""
 
+    @_builtins.property
+    def waiting_for_locks(self) -> _containers.RepeatedCompositeFieldContainer[Global___LockWait]:
+        """While `waiting_for` is LOCK: the locks that a PENDING run waits for."""
+
     def __init__(
         self,
         *,
@@ -788,10 +858,11 @@ class Run(_message.Message):
         definition_scope: _builtins.str = ...,
         workflow_title: _builtins.str = ...,
         finally_part: Global___FinallyPart | None = ...,
+        waiting_for_locks: _abc.Iterable[Global___LockWait] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finally_part", b"finally_part", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "definition_scope", b"definition_scope", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finally_part", b"finally_part", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "steps_ended", b"steps_ended", "steps_total", b"steps_total", "summary", b"summary", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "waiting_steps", b"waiting_steps", "workflow", b"workflow", "workflow_title", b"workflow_title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "definition_scope", b"definition_scope", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finally_part", b"finally_part", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "steps_ended", b"steps_ended", "steps_total", b"steps_total", "summary", b"summary", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "waiting_for_locks", b"waiting_for_locks", "waiting_steps", b"waiting_steps", "workflow", b"workflow", "workflow_title", b"workflow_title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1027,6 +1098,7 @@ class Step(_message.Message):
     SKIP_NOTE_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
     IS_FINALLY_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_LOCKS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """As in the definition; an instance adds its number, as in `build[0]`."""
     index: _builtins.int
@@ -1108,6 +1180,10 @@ class Step(_message.Message):
     def approvers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Who may decide an approval; empty if everyone may, and for every other step."""
 
+    @_builtins.property
+    def waiting_for_locks(self) -> _containers.RepeatedCompositeFieldContainer[Global___LockWait]:
+        """While `waiting_for` is LOCK: the locks that it waits for."""
+
     def __init__(
         self,
         *,
@@ -1148,10 +1224,11 @@ class Step(_message.Message):
         skip_note: _builtins.str = ...,
         title: _builtins.str = ...,
         is_finally: _builtins.bool = ...,
+        waiting_for_locks: _abc.Iterable[Global___LockWait] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "exit_code", b"exit_code", "finished_at", b"finished_at", "instance", b"instance", "not_before", b"not_before", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "approvers", b"approvers", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "is_finally", b"is_finally", "item_bytes", b"item_bytes", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "retry_stopped", b"retry_stopped", "skip_note", b"skip_note", "skip_reason", b"skip_reason", "skipped_by", b"skipped_by", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "title", b"title", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "approvers", b"approvers", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "is_finally", b"is_finally", "item_bytes", b"item_bytes", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "retry_stopped", b"retry_stopped", "skip_note", b"skip_note", "skip_reason", b"skip_reason", "skipped_by", b"skipped_by", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "title", b"title", "waiting_for", b"waiting_for", "waiting_for_locks", b"waiting_for_locks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from toban.v1 import run_pb2 as _run_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -811,3 +812,172 @@ class DefinitionChange(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DefinitionChange: _TypeAlias = DefinitionChange  # noqa: Y015
+
+@_typing.final
+class ListLocksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLocksRequest: _TypeAlias = ListLocksRequest  # noqa: Y015
+
+@_typing.final
+class ListLocksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOCKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def locks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lock]: ...
+    def __init__(
+        self,
+        *,
+        locks: _abc.Iterable[Global___Lock] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["locks", b"locks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLocksResponse: _TypeAlias = ListLocksResponse  # noqa: Y015
+
+@_typing.final
+class Lock(_message.Message):
+    """A lock, with the runs and steps that hold it and wait for it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    HOLDERS_FIELD_NUMBER: _builtins.int
+    LEFTOVERS_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    WAITING_COUNT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    size: _builtins.int
+    """How many users may hold it at once."""
+    waiting_count: _builtins.int
+    @_builtins.property
+    def holders(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.LockUser]:
+        """At most 100 of them."""
+
+    @_builtins.property
+    def leftovers(self) -> _containers.RepeatedCompositeFieldContainer[Global___LockLeftover]:
+        """Ended attempts that keep it held, because processes of theirs may still live."""
+
+    @_builtins.property
+    def waiting(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.LockUser]:
+        """In the order in which they will get it, unless others of a higher priority come; at most 100 of them."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        size: _builtins.int = ...,
+        holders: _abc.Iterable[_run_pb2.LockUser] | None = ...,
+        leftovers: _abc.Iterable[Global___LockLeftover] | None = ...,
+        waiting: _abc.Iterable[_run_pb2.LockUser] | None = ...,
+        waiting_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holders", b"holders", "leftovers", b"leftovers", "name", b"name", "size", b"size", "waiting", b"waiting", "waiting_count", b"waiting_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Lock: _TypeAlias = Lock  # noqa: Y015
+
+@_typing.final
+class LockLeftover(_message.Message):
+    """Processes of an ended attempt that may still live, and keep a lock held."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    PROCESS_EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    PIDS_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    workflow: _builtins.str
+    step: _builtins.str
+    """The step or instance; with `.check` behind it for a completion check."""
+    process_execution_id: _builtins.str
+    @_builtins.property
+    def pids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Its processes; empty if they are not known."""
+
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """The end of the attempt."""
+
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        workflow: _builtins.str = ...,
+        step: _builtins.str = ...,
+        process_execution_id: _builtins.str = ...,
+        pids: _abc.Iterable[_builtins.int] | None = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pids", b"pids", "process_execution_id", b"process_execution_id", "run_id", b"run_id", "since", b"since", "step", b"step", "workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LockLeftover: _TypeAlias = LockLeftover  # noqa: Y015
+
+@_typing.final
+class ReleaseLockRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    run_id: _builtins.str
+    """Only what this run left; empty: all that ended attempts left."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseLockRequest: _TypeAlias = ReleaseLockRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseLockResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RELEASED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def released(self) -> _containers.RepeatedCompositeFieldContainer[Global___LockLeftover]:
+        """What kept it held; empty if it was not held by ended attempts."""
+
+    def __init__(
+        self,
+        *,
+        released: _abc.Iterable[Global___LockLeftover] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["released", b"released"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseLockResponse: _TypeAlias = ReleaseLockResponse  # noqa: Y015

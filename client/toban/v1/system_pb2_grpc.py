@@ -70,6 +70,16 @@ class SystemServiceStub:
                 request_serializer=toban_dot_v1_dot_system__pb2.ReloadRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_system__pb2.ReloadResponse.FromString,
                 _registered_method=True)
+        self.ListLocks = channel.unary_unary(
+                '/toban.v1.SystemService/ListLocks',
+                request_serializer=toban_dot_v1_dot_system__pb2.ListLocksRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_system__pb2.ListLocksResponse.FromString,
+                _registered_method=True)
+        self.ReleaseLock = channel.unary_unary(
+                '/toban.v1.SystemService/ReleaseLock',
+                request_serializer=toban_dot_v1_dot_system__pb2.ReleaseLockRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_system__pb2.ReleaseLockResponse.FromString,
+                _registered_method=True)
 
 
 class SystemServiceServicer:
@@ -131,6 +141,21 @@ class SystemServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListLocks(self, request, context):
+        """Lists the locks of the configuration and those that are held or waited for, by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseLock(self, request, context):
+        """Frees a lock that is still held only because processes of an ended attempt may still live. Call it when they are
+        gone. A lock that an active run or step holds stays held. Safe to repeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SystemServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -168,6 +193,16 @@ def add_SystemServiceServicer_to_server(servicer, server):
                     servicer.Reload,
                     request_deserializer=toban_dot_v1_dot_system__pb2.ReloadRequest.FromString,
                     response_serializer=toban_dot_v1_dot_system__pb2.ReloadResponse.SerializeToString,
+            ),
+            'ListLocks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLocks,
+                    request_deserializer=toban_dot_v1_dot_system__pb2.ListLocksRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_system__pb2.ListLocksResponse.SerializeToString,
+            ),
+            'ReleaseLock': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseLock,
+                    request_deserializer=toban_dot_v1_dot_system__pb2.ReleaseLockRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_system__pb2.ReleaseLockResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -360,6 +395,60 @@ class SystemService:
             '/toban.v1.SystemService/Reload',
             toban_dot_v1_dot_system__pb2.ReloadRequest.SerializeToString,
             toban_dot_v1_dot_system__pb2.ReloadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLocks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.SystemService/ListLocks',
+            toban_dot_v1_dot_system__pb2.ListLocksRequest.SerializeToString,
+            toban_dot_v1_dot_system__pb2.ListLocksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseLock(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.SystemService/ReleaseLock',
+            toban_dot_v1_dot_system__pb2.ReleaseLockRequest.SerializeToString,
+            toban_dot_v1_dot_system__pb2.ReleaseLockResponse.FromString,
             options,
             channel_credentials,
             insecure,

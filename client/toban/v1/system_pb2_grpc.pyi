@@ -58,6 +58,12 @@ class SystemServiceStub:
     """Reads every definition file of the configuration again, changed or not, and lists the changes. A broken file
     changes nothing and is listed as broken. The daemon finds changed files by itself within two seconds.
     """
+    ListLocks: _grpc.UnaryUnaryMultiCallable[_system_pb2.ListLocksRequest, _system_pb2.ListLocksResponse]
+    """Lists the locks of the configuration and those that are held or waited for, by name."""
+    ReleaseLock: _grpc.UnaryUnaryMultiCallable[_system_pb2.ReleaseLockRequest, _system_pb2.ReleaseLockResponse]
+    """Frees a lock that is still held only because processes of an ended attempt may still live. Call it when they are
+    gone. A lock that an active run or step holds stays held. Safe to repeat.
+    """
 
 @_typing.type_check_only
 class SystemServiceAsyncStub(SystemServiceStub):
@@ -88,6 +94,12 @@ class SystemServiceAsyncStub(SystemServiceStub):
     Reload: _aio.UnaryUnaryMultiCallable[_system_pb2.ReloadRequest, _system_pb2.ReloadResponse]  # type: ignore[assignment]
     """Reads every definition file of the configuration again, changed or not, and lists the changes. A broken file
     changes nothing and is listed as broken. The daemon finds changed files by itself within two seconds.
+    """
+    ListLocks: _aio.UnaryUnaryMultiCallable[_system_pb2.ListLocksRequest, _system_pb2.ListLocksResponse]  # type: ignore[assignment]
+    """Lists the locks of the configuration and those that are held or waited for, by name."""
+    ReleaseLock: _aio.UnaryUnaryMultiCallable[_system_pb2.ReleaseLockRequest, _system_pb2.ReleaseLockResponse]  # type: ignore[assignment]
+    """Frees a lock that is still held only because processes of an ended attempt may still live. Call it when they are
+    gone. A lock that an active run or step holds stays held. Safe to repeat.
     """
 
 class SystemServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -158,6 +170,24 @@ class SystemServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_system_pb2.ReloadResponse, _abc.Awaitable[_system_pb2.ReloadResponse]]:
         """Reads every definition file of the configuration again, changed or not, and lists the changes. A broken file
         changes nothing and is listed as broken. The daemon finds changed files by itself within two seconds.
+        """
+
+    @_abc_1.abstractmethod
+    def ListLocks(
+        self,
+        request: _system_pb2.ListLocksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_system_pb2.ListLocksResponse, _abc.Awaitable[_system_pb2.ListLocksResponse]]:
+        """Lists the locks of the configuration and those that are held or waited for, by name."""
+
+    @_abc_1.abstractmethod
+    def ReleaseLock(
+        self,
+        request: _system_pb2.ReleaseLockRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_system_pb2.ReleaseLockResponse, _abc.Awaitable[_system_pb2.ReleaseLockResponse]]:
+        """Frees a lock that is still held only because processes of an ended attempt may still live. Call it when they are
+        gone. A lock that an active run or step holds stays held. Safe to repeat.
         """
 
 def add_SystemServiceServicer_to_server(servicer: SystemServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

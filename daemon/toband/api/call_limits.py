@@ -62,7 +62,7 @@ LIMITS: Mapping[str, Limit] = {
 _LANES: Mapping[str, str] = {
     "control": """
         CancelRun PauseRun ResumeRun DecideApproval SetWorkflowEnabled SetJobEnabled CancelSchedule CancelBySubject
-        DiscardDeadLetter GetInfo GetConfig Drain Resume Check
+        DiscardDeadLetter GetInfo GetConfig Drain Resume ListLocks ReleaseLock Check
     """,
     "read": """
         GetWorkflow ListWorkflows ListWorkflowVersions GetWorkflowVersion PreviewSchedule ExplainSchedule ListFires

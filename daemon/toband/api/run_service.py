@@ -13,10 +13,11 @@ from toband.api import pages, run_messages, run_requests, run_summary
 from toband.api.artifact_rpcs import ArtifactRpcs
 from toband.api.common_requests import caller, origin_of, request_of
 from toband.api.handler import Context, streaming, unary
+from toband.api.lock_messages import LockMessages
 from toband.api.run_pages import STEPS, next_run_page, run_page
 from toband.api.run_watch_rpc import RunWatchRpc
 from toband.domain.plan import Plan
-from toband.domain.run_model import Attempt, Run, StepRun
+from toband.domain.run_model import Attempt, Run, RunState, StepRun
 from toband.engine.errors import (
     AttemptNotFoundError,
     NeverRunError,
@@ -50,6 +51,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         store: Store,
         watch: RunWatchRpc,
         progress: RunProgress,
+        locks: LockMessages,
         sampler: ResourceSampler,
         artifacts: ArtifactRpcs,
     ) -> None:
@@ -65,6 +67,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         self._store = store
         self._watch = watch
         self._progress = progress
+        self._locks = locks
 
     @unary
     async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:
@@ -196,7 +199,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         async def make(run: Run) -> pb.Run:
             if run.current_step:
                 return await self._whole(await self._with_progress(run))
-            return run_messages.run(run, title=titles.get(run.workflow, ""))
+            return self._pending(run, titles.get(run.workflow, ""))
 
         page = await pages.filled(pages.size(request.page_size, 50), read, make)
         return pb.ListRunsResponse(runs=page.parts, next_page_token=page.token(attrgetter("id")))
@@ -295,14 +298,36 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             await run_summary.add_steps(made, run, self._store)
         if self._queue.lacks_slot(run):
             made.waiting_for = pb.WAITING_FOR_EVENT_SLOT
+        self._add_locks(made, run)
         waiting = [step for step in made.steps if self._waits(run.steps[step.id])]
         for step in waiting:
             step.waiting_for = step.waiting_for or pb.WAITING_FOR_SLOT
-        if waiting and not made.waiting_for:
-            made.waiting_for = pb.WAITING_FOR_SLOT
-            made.waiting_steps.extend(step.id for step in waiting[: run_messages.WAITING_STEPS])
+        locked = [step for step in made.steps if self._waits_for_locks(run.id, step)]
+        if (waiting or locked) and not made.waiting_for:
+            made.waiting_for = pb.WAITING_FOR_SLOT if waiting else pb.WAITING_FOR_LOCK
+            made.waiting_steps.extend(step.id for step in (waiting or locked)[: run_messages.WAITING_STEPS])
         del made.steps[pages.fitting(made.steps, pages.ROOM - made.params.ByteSize()) :]
         return made
+
+    def _pending(self, run: Run, title: str) -> pb.Run:
+        """The message of a run in a list, without steps: none has started."""
+        made = run_messages.run(run, title=title)
+        self._add_locks(made, run)
+        return made
+
+    def _add_locks(self, made: pb.Run, run: Run) -> None:
+        """The locks that a run waits for before it starts."""
+        if run.state is RunState.PENDING and (locks := self._locks.waits(run.id)):
+            made.waiting_for = pb.WAITING_FOR_LOCK
+            made.waiting_for_locks.extend(locks)
+
+    def _waits_for_locks(self, run_id: str, step: pb.Step) -> bool:
+        """Whether the step waits for locks of its own; then it says so."""
+        locks = self._locks.waits(run_id, step.id)
+        if locks:
+            step.waiting_for = pb.WAITING_FOR_LOCK
+            step.waiting_for_locks.extend(locks)
+        return bool(locks)
 
     def _waits(self, step: StepRun) -> bool:
         """Whether the step waits for a slot of its own."""

@@ -11,13 +11,15 @@ from datetime import datetime
 from toban.v1 import system_pb2 as pb
 from toban.v1 import system_pb2_grpc
 from toband import __version__
-from toband.api import run_messages
+from toband.api import lock_messages, run_messages
 from toband.api.handler import Context, unary
+from toband.api.lock_messages import LockMessages
 from toband.config import Config
 from toband.engine.definitions.file_changes import ChangeKind
 from toband.engine.definitions.file_status import DefinitionFileState
 from toband.engine.definitions.file_sync import FileSync
 from toband.engine.execution.dispatcher import Dispatcher
+from toband.engine.execution.lock_leftovers import LockLeftovers
 from toband.engine.health.doctor import Doctor, FindingStatus
 from toband.engine.health.health_conditions import Health
 from toband.engine.retention.collector import RetentionCollector
@@ -65,7 +67,11 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         scheduling: RunScheduler,
         definition_files: FileSync,
         cgroup: str,
+        locks: LockMessages,
+        lock_leftovers: LockLeftovers,
     ) -> None:
+        self._locks = locks
+        self._lock_leftovers = lock_leftovers
         self._definition_files = definition_files
         self._cgroup = cgroup
         self._retention = retention
@@ -198,6 +204,15 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
                 for key, value, source in self._config.shown()
             ]
         )
+
+    @unary
+    async def ListLocks(self, request: pb.ListLocksRequest, context: Context) -> pb.ListLocksResponse:
+        return pb.ListLocksResponse(locks=self._locks.locks())
+
+    @unary
+    async def ReleaseLock(self, request: pb.ReleaseLockRequest, context: Context) -> pb.ReleaseLockResponse:
+        released = await self._lock_leftovers.release(request.name, request.run_id)
+        return pb.ReleaseLockResponse(released=map(lock_messages.leftover, released))
 
     @unary
     async def Reload(self, request: pb.ReloadRequest, context: Context) -> pb.ReloadResponse:

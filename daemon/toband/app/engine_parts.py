@@ -188,6 +188,7 @@ class EngineParts:
         """Work that continues until the end of a stop."""
         return [
             self.runs.recovery.recover(),
+            self.runs.lock_leftovers.run(),
             self.retention.run(),
             self.row_retention.run(),
             self.sampler.run(),

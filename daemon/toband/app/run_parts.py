@@ -12,6 +12,9 @@ from toband.engine.execution.artifact_flow import ArtifactFlow
 from toband.engine.execution.dispatcher import Dispatcher
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.execution.launch_spec import Rooms
+from toband.engine.execution.lock_leftovers import LockLeftovers
+from toband.engine.execution.lock_table import LockTable
+from toband.engine.execution.run_locks import RunLocks
 from toband.engine.execution.run_metadata import Notes
 from toband.engine.execution.template_scope import TemplateScope
 from toband.engine.health.admission import Admission
@@ -50,8 +53,13 @@ class RunParts:
         self._tasks = BackgroundTasks()
         start = self._tasks.start
         self.plans = PlanCache(store)
-        self.queue = RunQueue(event_slots=config.event_concurrency)
         self.active = ActiveRuns(store=store, clock=clock, ids=ids, announcing=announcing, start=start)
+        self.lock_table = LockTable(config.locks)
+        locks = RunLocks(self.lock_table, boot_id=ids.boot_id, find=self.active.actor)
+        self.lock_leftovers = LockLeftovers(
+            table=self.lock_table, store=store, launcher=launcher, conditions=health, boot_id=ids.boot_id
+        )
+        self.queue = RunQueue(event_slots=config.event_concurrency, locks=locks)
         self.origins = OriginLookup(store, self.active.run)
         self.factory = RunFactory(
             store=store,
@@ -90,6 +98,7 @@ class RunParts:
             values=adapters.values,
             clock=clock,
             conditions=health,
+            locks=locks,
             check_owner=store.check_owner,
             limit=config.max_attempts_running,
             artifact_time=config.artifact_time,
@@ -97,11 +106,18 @@ class RunParts:
             start=start,
         )
         children = ChildRuns(
-            active=self.active, intake=self.intake, rooms=self._rooms, store=store, clock=clock, start=start
+            active=self.active,
+            intake=self.intake,
+            rooms=self._rooms,
+            store=store,
+            locks=locks,
+            clock=clock,
+            start=start,
         )
         effects = Effects(
             active=self.active,
             queue=self.queue,
+            locks=locks,
             notifier=notifier,
             launches=self.launches,
             rooms=self._rooms,
@@ -115,13 +131,15 @@ class RunParts:
             start=start,
         )
         # Effects start child runs, and child runs have effects: the one link that is made afterwards.
-        self.active.connect(effects.saved)
+        self.active.connect(effects.saved, locks)
         self.recovery = Recovery(
             active=self.active,
             queue=self.queue,
             store=store,
             launcher=launcher,
             launches=self.launches,
+            locks=locks,
+            leftovers=self.lock_leftovers,
             children=children,
             effects=effects,
             plans=self.plans,

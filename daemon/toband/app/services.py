@@ -8,6 +8,7 @@ from toband.api.artifact_rpcs import ArtifactRpcs
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
 from toband.api.job_service import JobService
+from toband.api.lock_messages import LockMessages
 from toband.api.run_service import RunService
 from toband.api.run_watch_rpc import RunWatchRpc
 from toband.api.schedule_rpcs import ScheduleRpcs
@@ -24,6 +25,7 @@ async def start_services(
     config: Config, adapters: Adapters, engine: EngineParts, *, listen: list[str], started_at: datetime
 ) -> None:
     store = adapters.store
+    locks = LockMessages(engine.runs.lock_table, engine.runs.active)
     progress = RunProgress(engine.runs.active, adapters.logs)
     runs = RunService(
         intake=engine.runs.intake,
@@ -36,6 +38,7 @@ async def start_services(
         store=store,
         watch=RunWatchRpc(engine.runs.plans, store, engine.notifier, progress),
         progress=progress,
+        locks=locks,
         sampler=engine.sampler,
         artifacts=ArtifactRpcs(engine.run_artifacts),
     )
@@ -62,5 +65,7 @@ async def start_services(
             scheduling=engine.scheduling,
             definition_files=engine.definition_files,
             cgroup=adapters.cgroup,
+            locks=locks,
+            lock_leftovers=engine.runs.lock_leftovers,
         ),
     )

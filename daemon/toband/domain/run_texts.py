@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import assert_never
 
 from toban.definition import Step, format_duration
+from toban.definition.model.lock_order import LockConflict
 from toband.domain.retry_policy import error_said
 from toband.domain.run_events import AttemptEnded, ChildEnded
 from toband.domain.run_model import EndingCause, Run, RunState, StepRun, TreeCause
@@ -32,6 +33,13 @@ _FINALLY_STOPPED = {
     EndingCause.CANCELLED: "the finally steps were cancelled",
     EndingCause.TIMED_OUT: FINALLY_TIMED_OUT,
 }
+
+
+def lock_conflict(conflict: LockConflict) -> str:
+    return (
+        f"cannot wait for lock {conflict.wanted} while the run holds {conflict.held}: locks are taken in alphabetical "
+        f"order; add {conflict.wanted} to the locks of the workflow"
+    )
 
 
 def stopped(run: Run) -> str:

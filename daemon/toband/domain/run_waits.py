@@ -23,6 +23,7 @@ class WaitingFor(StrEnum):
     APPROVAL = "APPROVAL"
     INTERVAL = "INTERVAL"
     """The time between two iterations of a loop."""
+    LOCK = "LOCK"
 
 
 def run_waits_for(run: Run, plan: Plan | None) -> WaitingFor | None:

@@ -42,6 +42,7 @@ from toband.ports.host import (
     StepProcess,
     WrongPath,
 )
+from toband.ports.locks import LockLeftoverStore
 from toband.ports.logs import (
     PAGE,
     Archive,
@@ -158,6 +159,7 @@ __all__ = [
     "Launch",
     "Launcher",
     "Listing",
+    "LockLeftoverStore",
     "LogKind",
     "LogPage",
     "LogPiece",

@@ -82,6 +82,10 @@ class Launcher(Protocol):
         """Once after a restart: the same for all earlier attempts except those with these tokens."""
         ...
 
+    def any_alive(self, pids: Collection[int]) -> bool:
+        """Whether a process with one of these ids exists on this machine."""
+        ...
+
     def running(self) -> int:
         """The number of live attempts."""
         ...

@@ -10,6 +10,7 @@ from typing import Any
 
 from toban.definition import DefinitionKind, EventTrigger
 from toband.domain.emitted_events import Emitted, EventRun, EventState
+from toband.domain.lock_rules import LockLeftover
 from toband.domain.run_model import DeadLetter, Run
 from toband.domain.schedule_model import Fire, ScheduleEntry
 
@@ -210,6 +211,7 @@ class RunChange:
     dead_letters: tuple[DeadLetter, ...] = ()
     touched: Collection[str] | None = None
     events: tuple[Emitted, ...] = ()
+    lock_leftovers: tuple[LockLeftover, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

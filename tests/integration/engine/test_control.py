@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from doubles.locks import run_locks
 from helpers.wait import wait_for
 from toban.definition import JobType, Step, Workflow
 from toband.domain.plan import Plan
@@ -58,6 +59,7 @@ class Scene:
             act=self.act,
             start=self.start,
             announcing=cast(Any, self),
+            locks=run_locks(),
         )
         self.control = RunControl(cast(Any, self), cast(Any, self.store), remove=self.remove)
 

@@ -18,8 +18,10 @@ import pytest
 
 from doubles.clock import Clock
 from doubles.launcher import ScriptedLauncher
+from doubles.locks import run_locks
 from helpers.wait import wait_for
 from toban.definition import Input, JobType, RenderError, Step, Workflow
+from toband.domain.lock_rules import LockRequest, LockUser
 from toband.domain.plan import Plan
 from toband.domain.run_events import AttemptEnded, AttemptVoided, Event
 from toband.domain.run_model import Attempt, AttemptState, Run
@@ -115,6 +117,7 @@ class House:
         self.handing = Handing()
         self.health = Health(Clock(NOW))
         self.tasks: set[asyncio.Task[None]] = set()
+        self.locks = run_locks()
         self.launches = Dispatcher(
             launcher=cast(Any, self.launcher),
             rooms=cast(Any, Rooms()),
@@ -123,6 +126,7 @@ class House:
             values=cast(Any, None),
             clock=Clock(NOW),
             conditions=self.health,
+            locks=self.locks,
             check_owner=self._check_owner,
             limit=limit,
             artifact_time=artifact_time,
@@ -383,3 +387,61 @@ async def test_inputs_have_a_limited_time() -> None:
     assert isinstance(event, AttemptEnded)
     assert event.error == "cannot lay out its inputs within 50ms"
     assert house.handing.stopped
+
+
+def with_locks(actor: Actor, *locks: str) -> Actor:
+    step = replace(actor.plan.steps["s"], locks=locks)
+    actor.plan = Plan(replace(actor.plan.workflow, steps={"s": step}))
+    return actor
+
+
+async def test_an_attempt_that_waits_for_a_lock_takes_no_slot_and_delays_no_other() -> None:
+    house = House(limit=2)
+    first, second = (with_locks(Actor(name, 0), "db") for name in ("01", "02"))
+    held = await house.launch(first, "first")
+    await house.launch(second, "second")
+    assert not house.launches.waits("second"), "it waits for a lock"
+    await house.launch(Actor("03", 0), "free")
+    assert house.launcher.launched == ["first", "free"]
+    house.launches.over("free")
+    assert house.launcher.launched == ["first", "free"]
+    house.locks.table.release(LockUser(held.run_id, "s"))
+    house.launches.over("first")
+    await wait_for(lambda: house.launcher.launched == ["first", "free", "second"], "it is not launched")
+
+
+async def test_an_attempt_takes_its_slot_and_its_locks_at_once() -> None:
+    house = House(limit=1)
+    await house.launch(Actor("01", 0), "busy")
+    waiting = await house.launch(with_locks(Actor("02", 0), "db"), "waiting")
+    assert house.launches.waits("waiting")
+    assert not house.locks.table.view("db").holders
+    urgent = LockRequest(user=LockUser("00"), locks=("db",), rank=(-9, NOW, "00", -1))
+    assert house.locks.table.ask(urgent)
+    house.locks.table.take(urgent.user)
+    house.launches.over("busy")
+    assert house.launcher.launched == ["busy"]
+    house.locks.table.release(urgent.user)
+    await wait_for(lambda: house.launcher.launched == ["busy", "waiting"], "it is not launched")
+    assert house.locks.table.view("db").holders == [LockUser(waiting.run_id, "s")]
+
+
+async def test_an_attempt_that_is_withdrawn_waits_for_no_lock() -> None:
+    house = House(limit=5)
+    actors = [with_locks(Actor(name, 0), "db") for name in ("01", "02", "03")]
+    held, stopped, _ = [await house.launch(actor, actor.run.id) for actor in actors]
+    house.launches.stop(cast(Any, actors[1]), stopped)
+    assert actors[1].posted == [AttemptVoided(step="s", token="02")]
+    house.locks.table.release(LockUser(held.run_id, "s"))
+    await wait_for(lambda: house.launcher.launched == ["01", "03"], "it is not launched")
+
+
+async def test_a_step_fails_that_would_wait_for_an_earlier_lock_than_its_run_holds() -> None:
+    house = House(limit=5)
+    actor = with_locks(Actor("01", 0), "a")
+    actor.plan = Plan(replace(actor.plan.workflow, locks=("b",)))
+    await house.launch(actor, "first")
+    (event,) = actor.posted
+    assert isinstance(event, AttemptEnded)
+    assert event.not_started
+    assert "add a to the locks of the workflow" in event.error

@@ -13,6 +13,7 @@ import pytest
 from contract.builders import with_workflow
 from doubles.clock import Clock
 from doubles.ids import numbered_ids
+from doubles.locks import run_locks
 from doubles.store import FaultyStore
 from helpers.wait import wait_for
 from toban.definition import JobType, Step, Workflow
@@ -78,6 +79,7 @@ class Stage:
             act=self._act,
             start=self.start,
             announcing=SystemEvents(Clock(NOW), self.ids),
+            locks=run_locks(),
         )
 
     def fail_at(self, event: str) -> None:
@@ -144,7 +146,7 @@ def effects_of(stage: Stage, launch: Callable[[], None] | None = None) -> Effect
     made: dict[str, Any] = dict.fromkeys(
         ("active", "queue", "notifier", "rooms", "notes", "children", "collection", "evaluation", "seen")
     )
-    return Effects(**made, launches=cast(Any, Launches()), start=stage.start)
+    return Effects(**made, locks=run_locks(), launches=cast(Any, Launches()), start=stage.start)
 
 
 async def test_an_effect_that_fails_is_tried_again_and_keeps_back_none_behind_it(

@@ -10,7 +10,9 @@ from typing import Any, cast
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from doubles.locks import run_locks
 from toban.definition import JobType, Overlap, Step, Workflow
+from toband.domain.lock_rules import LockUser
 from toband.domain.plan import Plan
 from toband.domain.run_events import CancelRequested, RunStarted
 from toband.domain.run_model import Run, RunState, Trigger
@@ -51,7 +53,8 @@ class Actor:
 class Board:
     def __init__(self, slots: int = 10, *before: Run) -> None:
         self.begun: list[str] = []
-        self.queue = RunQueue(event_slots=slots)
+        self.locks = run_locks()
+        self.queue = RunQueue(event_slots=slots, locks=self.locks)
         self.queue.restore(cast(Any, [Actor(run, Overlap.QUEUE) for run in before]))
 
     def actor(
@@ -237,7 +240,7 @@ def test_several_free_slots_are_given_one_by_one() -> None:
 
 def test_those_that_enter_together_go_by_their_order() -> None:
     board = Board(slots=1)
-    board.queue = RunQueue(event_slots=1)
+    board.queue = RunQueue(event_slots=1, locks=run_locks())
     board.queue.restore(
         [
             board.actor("1", of="a", event=True),
@@ -255,7 +258,7 @@ def actor(run_id: str, state: RunState, overlap: Overlap) -> Any:
 
 
 def test_runs_that_enter_before_a_restart_is_over_wait_behind_those_of_before() -> None:
-    queue = RunQueue(event_slots=1)
+    queue = RunQueue(event_slots=1, locks=run_locks())
     begun, queued, early = (
         actor("1", RunState.RUNNING, Overlap.QUEUE),
         actor("2", RunState.PENDING, Overlap.QUEUE),
@@ -271,7 +274,7 @@ def test_runs_that_enter_before_a_restart_is_over_wait_behind_those_of_before() 
 
 
 def test_a_run_that_is_cancelled_before_the_restart_is_over_never_begins() -> None:
-    queue = RunQueue(event_slots=1)
+    queue = RunQueue(event_slots=1, locks=run_locks())
     gone = actor("1", RunState.PENDING, Overlap.QUEUE)
     queue.enter(gone)
     gone.run = replace(gone.run, state=RunState.CANCELLED)
@@ -281,7 +284,7 @@ def test_a_run_that_is_cancelled_before_the_restart_is_over_never_begins() -> No
 
 
 def test_of_runs_that_replace_each_other_the_newest_stays() -> None:
-    queue = RunQueue(event_slots=1)
+    queue = RunQueue(event_slots=1, locks=run_locks())
     begun, queued, early = (
         actor("1", RunState.RUNNING, Overlap.REPLACE),
         actor("2", RunState.PENDING, Overlap.REPLACE),
@@ -296,7 +299,7 @@ def test_of_runs_that_replace_each_other_the_newest_stays() -> None:
 
 
 def test_an_older_run_does_not_replace_a_newer_one() -> None:
-    queue = RunQueue(event_slots=1)
+    queue = RunQueue(event_slots=1, locks=run_locks())
     newer, older = actor("2", RunState.RUNNING, Overlap.REPLACE), actor("1", RunState.PENDING, Overlap.REPLACE)
     queue.restore([newer, older])
     assert newer.posted == []
@@ -382,3 +385,94 @@ def test_nobody_is_forgotten_no_limit_is_exceeded_and_the_order_is_kept(moves: l
     for run, _ in list(there.values()):
         board.queue.leave(run)
     assert board.queue.event_runs() == (0, 0)
+
+
+def locked(board: Board, name: str, *locks: str, **rest: Any) -> Run:
+    actor = board.actor(name, **rest)
+    actor.plan = Plan(replace(actor.plan.workflow, locks=locks))
+    board.queue.enter(actor)
+    return actor.run  # type: ignore[no-any-return]
+
+
+def test_runs_of_several_workflows_share_a_lock_by_priority_then_age() -> None:
+    board = Board()
+    first = locked(board, "1", "db", of="a")
+    second = locked(board, "2", "db", of="b")
+    urgent = locked(board, "3", "db", of="c", priority=5)
+    other = locked(board, "4", "gpu", of="d")
+    assert board.begun == ["1", "4"]
+    assert board.locks.table.waits_for(LockUser(second.id))
+    board.queue.leave(first)
+    assert board.begun == ["1", "4", "3"]
+    board.queue.leave(second)
+    board.queue.leave(urgent)
+    last = locked(board, "5", "db", "gpu", of="b")
+    assert board.waits(last)
+    board.queue.leave(other)
+    assert not board.waits(last)
+
+
+def test_a_run_that_waits_for_a_lock_takes_no_turn_and_none_that_waits_for_its_turn_asks_for_locks() -> None:
+    board = Board()
+    holder = locked(board, "1", "db", of="holder")
+    waiting = locked(board, "2", "db")
+    passing = board.enter("3")
+    assert board.begun == ["1", "3"], "it passes a run that waits for a lock"
+    assert not board.locks.table.waits_for(LockUser(waiting.id)), "the line is full: it reserves no lock"
+    board.queue.leave(holder)
+    assert board.waits(waiting)
+    late = locked(board, "4", "db", of="late")
+    assert not board.waits(late), "a lock that is free is not kept for a run that waits for its turn"
+    board.queue.leave(passing)
+    assert board.waits(waiting)
+    board.queue.leave(late)
+    assert not board.waits(waiting)
+
+
+def test_a_run_of_an_event_has_its_slot_and_its_locks_at_once() -> None:
+    board = Board(slots=1)
+    holder = locked(board, "1", "db", of="holder")
+    locked(board, "2", "db", of="a", event=True)
+    other = board.enter("3", of="b", event=True)
+    assert board.begun == ["1", "3"], "a run that waits for a lock takes no slot"
+    board.queue.leave(holder)
+    direct = locked(board, "4", "db", of="c")
+    assert not board.waits(direct), "without a slot the run of the event does not keep the lock"
+    board.queue.leave(other)
+    assert board.begun == ["1", "3", "4"]
+    board.queue.leave(direct)
+    assert board.begun == ["1", "3", "4", "2"]
+
+
+LOCKED = st.tuples(
+    st.sampled_from("abc"),
+    st.sampled_from([True, False]),
+    st.sampled_from([1, 2, None]),
+    st.sampled_from([0, 5]),
+    st.sets(st.sampled_from("xyz")),
+)
+
+
+@given(st.lists(LOCKED | LEAVES, min_size=6, max_size=40), st.integers(min_value=1, max_value=3))
+def test_with_locks_too_nobody_is_forgotten(moves: list[Any], slots: int) -> None:
+    board = Board(slots)
+    there: dict[str, Run] = {}
+    for number, move in enumerate(moves):
+        if isinstance(move, int):
+            if there:
+                board.queue.leave(there.pop(sorted(there)[move % len(there)]))
+        else:
+            of, event, limit, priority, locks = move
+            run = locked(board, f"{number:03}", *locks, of=of, event=event, limit=limit, priority=priority)
+            there[run.id] = run
+        table = board.locks.table
+        active = [run for run in there.values() if run.id in board.begun]
+        for name in table.names():
+            assert len(table.view(name).holders) <= 1
+            assert all(user.run_id in board.begun for user in table.view(name).holders)
+        assert sum(run.by_event for run in active) <= slots
+    # When all that have begun end one after the other, those that wait get their turn.
+    while left := sorted(name for name in there if name in board.begun):
+        board.queue.leave(there.pop(left[0]))
+    assert not there
+    assert not board.locks.table.names()

@@ -12,6 +12,7 @@ from toband.engine.definitions.child_graph import ChildGraph
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.resolver import JobUser, ParsedText, ResolvedDefinition, Resolver
 from toband.engine.errors import InvalidDefinitionError, WorkflowRecursionError
+from toband.engine.execution.child_locks import ChildLocks, LockProblem
 from toband.engine.health.admission import Admits, Always
 from toband.ports import Clock, ConflictError, Store, WorkflowText
 
@@ -149,6 +150,10 @@ class Applier:
         for text in texts:
             if cycle := await graph.cycle(text.name):
                 return replace(plan, cycle=cycle)
+        locks = ChildLocks(self.store, {text.name: text.parsed for text in texts})
+        problems = {text.name: found for text in texts if (found := await locks.problem(text.name)) is not None}
+        if problems:
+            return replace(plan, definitions=[_with_lock_problem(each, problems) for each in plan.definitions])
         if not warn:
             return plan
         missing = [(each, await graph.missing(each.document.name)) for each in plan.definitions]
@@ -169,6 +174,16 @@ def _missing(definition: ResolvedDefinition, children: Mapping[str, str]) -> Ite
     for step, target in children.items():
         text = f"there is no workflow {target!r} yet; the step fails until there is"
         yield definition.problem(text, path=f"steps.{step}", warning=True)
+
+
+def _with_lock_problem(definition: ResolvedDefinition, problems: Mapping[str, LockProblem]) -> ResolvedDefinition:
+    """A problem of a workflow that uses a changed job is one of the job's definition."""
+    document = definition.document
+    if (found := problems.get(document.name)) is not None:
+        return definition.with_problems([definition.problem(found.text, path=f"steps.{found.step}")])
+    if document.kind is DefinitionKind.JOB:
+        return definition.with_problems([definition.problem(found.text) for found in problems.values()])
+    return definition
 
 
 def _with_duplicates(definitions: Sequence[ResolvedDefinition]) -> Sequence[ResolvedDefinition]:

@@ -1,6 +1,7 @@
 """Dispatches saved launches to processes: assigns slots in order, and retries when the system cannot start a process.
 
-At most `limit` attempts run at once. Waiting attempts are ordered by the priority of their run, then by age. An attempt
+At most `limit` attempts run at once. Waiting attempts are ordered by the priority of their run, then by age. One that
+needs locks waits for all of them first, then for a slot, and takes both at once. An attempt
 that waits here has certainly not begun: it can be withdrawn and leaves no trace except in the database.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -21,7 +22,9 @@ from toban.definition import CostlyError, Rendered, RenderError, format_duration
 from toban.limits import MAX_ERROR_CHARS
 from toband import failpoints
 from toband.backoff import Backoff
+from toband.domain import run_texts
 from toband.domain.fair_queue import FairQueue
+from toband.domain.lock_rules import LockUser
 from toband.domain.retry_policy import OWN_OUTPUTS
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
 from toband.domain.run_model import CHECK, Attempt
@@ -29,6 +32,7 @@ from toband.engine.bounded_work import bounded
 from toband.engine.execution.artifact_flow import ArtifactFlow
 from toband.engine.execution.launch_spec import Rooms, TimeLeft
 from toband.engine.execution.run_actor import RunActor
+from toband.engine.execution.run_locks import RunLocks
 from toband.engine.execution.run_metadata import Notes
 from toband.ports import (
     ArtifactError,
@@ -85,6 +89,7 @@ class Dispatcher:
         values: Values,
         clock: Clock,
         conditions: Conditions,
+        locks: RunLocks,
         check_owner: Callable[[], Awaitable[None]],
         limit: int,
         artifact_time: float = 3600.0,
@@ -109,6 +114,10 @@ class Dispatcher:
         # They have a slot, and the launcher does not know them yet; the event is set when one is withdrawn.
         self._in_hand: dict[str, asyncio.Event] = {}
         self._troubled: set[str] = set()
+        self._locks = locks
+        self._locked: dict[LockUser, _Waiting] = {}
+        """Attempts that wait for locks, and need a slot only then."""
+        locks.table.listen(self._locks_freed)
 
     @property
     def waiting(self) -> int:
@@ -119,9 +128,16 @@ class Dispatcher:
         return token in self._queue
 
     async def launch(self, actor: RunActor, attempt: Attempt) -> None:
-        """Starts it now if a slot is free, else when one is free and no attempt is before it."""
+        """Starts it now if a slot and its locks are free, else when they are and no attempt is before it."""
         waiting = _Waiting(actor, attempt)
-        if len(self._placed) < self.limit and not self._queue:
+        conflict = self._locks.conflict(actor, actor.plan.step(attempt.owner).locks)
+        if conflict is not None:
+            actor.post(not_started(attempt, run_texts.lock_conflict(conflict), self._clock.now()))
+            return
+        request = self._locks.of_attempt(actor, attempt)
+        if request is not None and not self._locks.table.ask(request):
+            self._locked[request.user] = waiting
+        elif len(self._placed) < self.limit and not self._queue:
             self._give_place(attempt)
             if _has_inputs(actor, attempt):
                 # Copying them may take long, and the run handles no other event while it waits here.
@@ -133,7 +149,10 @@ class Dispatcher:
 
     def stop(self, actor: RunActor, attempt: Attempt) -> None:
         """Ends an attempt; one that was not handed over is voided at once. Repeating it is harmless."""
-        waited = self._queue.remove(attempt.token)
+        user = _user(attempt)
+        locked = self._locked.pop(user, None) is not None
+        waited = self._queue.remove(attempt.token) or locked
+        self._locks.table.withdraw(user)
         in_hand = self._in_hand.pop(attempt.token, None)
         if waited or in_hand is not None:
             if in_hand is not None:
@@ -150,11 +169,28 @@ class Dispatcher:
     def over(self, token: str) -> None:
         """It has ended, or will never begin: the next attempt gets its slot."""
         self._placed.discard(token)
+        self._fill()
+
+    def _fill(self) -> None:
         while len(self._placed) < self.limit and (waiting := self._queue.pop()) is not None:
+            user = _user(waiting.attempt)
+            if self._locks.table.asks(user) and not self._locks.table.ready(user):
+                # While it waited for a slot, a run or an attempt of a higher priority took its locks.
+                self._locked[user] = waiting
+                continue
             self._give_place(waiting.attempt)
             self._start(self._hand_over_late(waiting))
 
+    def _locks_freed(self, ready: Collection[LockUser]) -> None:
+        for user in ready:
+            if (waiting := self._locked.pop(user, None)) is not None:
+                self._queue.push(waiting.attempt, waiting, priority=waiting.actor.run.priority)
+        self._fill()
+
     def _give_place(self, attempt: Attempt) -> None:
+        """Takes a slot and the locks that it asked for, at once."""
+        if self._locks.table.asks(user := _user(attempt)):
+            self._locks.table.take(user)
         self._placed.add(attempt.token)
         self._in_hand[attempt.token] = asyncio.Event()
 
@@ -290,6 +326,9 @@ class Dispatcher:
 
     def report(self, run_id: str, event: Event) -> None:
         """Passes the launcher's events on to the run; large results are saved to a file first."""
+        if isinstance(event, AttemptVoided):
+            # It waits for its locks again when it is launched again.
+            self._locks.table.release(LockUser(run_id, event.step.removesuffix(CHECK)))
         if isinstance(event, AttemptEnded | AttemptLost | AttemptVoided):
             self.over(event.token)
         actor = self._find(run_id)
@@ -326,6 +365,10 @@ class Dispatcher:
         own = {name: text[:MAX_ERROR_CHARS] for name, text in event.outputs.items() if name in OWN_OUTPUTS}
         settle = partial(self._launcher.settle, event.token)
         actor.post(replace(event, result=None, outputs=own, spilled=size), settle)
+
+
+def _user(attempt: Attempt) -> LockUser:
+    return LockUser(attempt.run_id, attempt.owner)
 
 
 def _has_inputs(actor: RunActor, attempt: Attempt) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import structlog
 
 from toband.backoff import Backoff
+from toband.domain.lock_rules import LockLeftover
 from toband.domain.plan import Plan
 from toband.domain.run_events import (
     AttemptEnded,
@@ -31,6 +32,18 @@ from toband.engine.system_events import SystemEvents
 from toband.ports import Clock, RunChange, RunStore, StoreError, UpdateResult
 
 log = structlog.get_logger()
+
+
+class LeftoverLocks(Protocol):
+    """Knows which locks stay held when attempts end whose processes may still live."""
+
+    def leftovers(self, actor: RunActor, after: Run) -> tuple[LockLeftover, ...]:
+        """Those of a transition that is going to be saved."""
+        ...
+
+    def keep(self, leftovers: tuple[LockLeftover, ...]) -> None:
+        """They are saved."""
+        ...
 
 
 class Act(Protocol):
@@ -63,6 +76,7 @@ class RunActor:
         act: Act,
         start: Callable[[Coroutine[Any, Any, None]], object],
         announcing: SystemEvents,
+        locks: LeftoverLocks,
     ) -> None:
         self.plan = plan
         self.run = run
@@ -77,6 +91,7 @@ class RunActor:
         self._act = act
         self._start = start
         self._announcing = announcing
+        self._locks = locks
         self._letters: deque[_Letter] = deque()
         self._busy = False
 
@@ -181,6 +196,7 @@ class RunActor:
                 return
             letters = tuple(e.letter for e in effects if isinstance(e, KeepDeadLetter))
             announced = self._announcing.of_run(before, after)
+            leftovers = self._locks.leftovers(self, after)
             change = RunChange(
                 before=before,
                 after=after,
@@ -189,9 +205,11 @@ class RunActor:
                 dead_letters=letters,
                 touched=after.touched,
                 events=announced,
+                lock_leftovers=leftovers,
             )
             if await self._save(change):
                 self.run = after
+                self._locks.keep(leftovers)
                 if announced:
                     self._announcing.fresh.set()
                 await self._act(self, tuple(effects))

@@ -17,11 +17,13 @@ from toband.backoff import LONGEST_PAUSE
 from toband.domain.run_events import CancelRequested, ChildEnded, not_started
 from toband.domain.run_model import Attempt, Run
 from toband.engine.errors import EngineError, WorkflowRecursionError
+from toband.engine.execution.child_locks import ChildLocks, LockOrderError
 from toband.engine.execution.launch_spec import Rooms, call_params
 from toband.engine.execution.run_actor import RunActor
+from toband.engine.execution.run_locks import RunLocks
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.registry import ActiveRuns
-from toband.ports import Clock, RunStore, StoreError
+from toband.ports import Clock, Store, StoreError
 
 log = structlog.get_logger()
 
@@ -33,7 +35,8 @@ class ChildRuns:
         active: ActiveRuns,
         intake: RunIntake,
         rooms: Rooms,
-        store: RunStore,
+        store: Store,
+        locks: RunLocks,
         clock: Clock,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
@@ -41,6 +44,7 @@ class ChildRuns:
         self._intake = intake
         self._rooms = rooms
         self._store = store
+        self._locks = locks
         self._clock = clock
         self._start = start
         self._unwanted: set[str] = set()
@@ -52,12 +56,13 @@ class ChildRuns:
         target = actor.plan.step(attempt.owner).target
         try:
             self._check_descent(actor, target)
+            await self._check_locks(actor, attempt)
             params = call_params(await self._rooms.rendered(actor.plan, actor.run, attempt, base_dir=actor.base_dir))
             failpoints.hit("child.make")
             child = await self._intake.start_child(
                 target, params, run_id=attempt.id, parent=actor.run, step=attempt.owner
             )
-        except (EngineError, ParamError, RenderError) as error:
+        except (EngineError, LockOrderError, ParamError, RenderError) as error:
             reason = f"cannot start workflow {target}: {error}"
             actor.post(not_started(attempt, reason, self._clock.now()))
             return
@@ -83,6 +88,17 @@ class ChildRuns:
         if target in names:
             path = names[: names.index(target) + 1]
             raise WorkflowRecursionError([*reversed(path), target])
+
+    async def _check_locks(self, actor: RunActor, attempt: Attempt) -> None:
+        """Raises LockOrderError if the child could wait for ever: definitions may have changed since they were checked.
+
+        Raises StoreError.
+        """
+        held = self._locks.held_for(actor)
+        if held:
+            workflow, step = actor.plan.workflow, actor.plan.step(attempt.owner)
+            if problem := await ChildLocks(self._store, {}).problem_below(workflow, step, held.keys()):
+                raise LockOrderError(problem)
 
     async def _look_later(self, actor: RunActor, attempt: Attempt) -> None:
         """Tries again until the database answers."""

@@ -42,6 +42,7 @@ from toband.engine.execution.dispatcher import PASSING, Dispatcher
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.execution.launch_spec import Rooms
 from toband.engine.execution.run_actor import RunActor
+from toband.engine.execution.run_locks import RunLocks
 from toband.engine.execution.run_metadata import Notes
 from toband.engine.execution.template_scope import TemplateScope
 from toband.engine.health.internal_errors import unexpected
@@ -62,6 +63,7 @@ class Effects:
         *,
         active: ActiveRuns,
         queue: RunQueue,
+        locks: RunLocks,
         notifier: RunNotifier,
         launches: Dispatcher,
         rooms: Rooms,
@@ -74,6 +76,7 @@ class Effects:
     ) -> None:
         self._active = active
         self._queue = queue
+        self._locks = locks
         self._notifier = notifier
         self._launches = launches
         self._rooms = rooms
@@ -88,6 +91,7 @@ class Effects:
         """Called after each saved transition: wakes watchers, writes the run's metadata, carries out the effects."""
         run = actor.run
         self._notifier.notify(run.id, ended=run.state.terminal)
+        self._locks.settle(run)
         if not actor.prepared and any(step.source for step in run.steps.values()):
             # The run gets its own copy of results that it keeps before anything else happens.
             # The start of its first process reports the same error.

@@ -15,7 +15,9 @@ from toband.domain.run_events import AttemptLost, AttemptVoided
 from toband.domain.run_model import Attempt, Orphans, RunState
 from toband.domain.transition import effects_of
 from toband.engine.execution.dispatcher import Dispatcher
+from toband.engine.execution.lock_leftovers import LockLeftovers
 from toband.engine.execution.run_actor import RunActor
+from toband.engine.execution.run_locks import RunLocks
 from toband.engine.health.internal_errors import unexpected
 from toband.engine.runs.child_runs import ChildRuns
 from toband.engine.runs.effects import Effects
@@ -54,6 +56,8 @@ class Recovery:
         store: Store,
         launcher: Launcher,
         launches: Dispatcher,
+        locks: RunLocks,
+        leftovers: LockLeftovers,
         children: ChildRuns,
         effects: Effects,
         plans: PlanCache,
@@ -65,6 +69,8 @@ class Recovery:
         self._store = store
         self._launcher = launcher
         self._launches = launches
+        self._locks = locks
+        self._leftovers = leftovers
         self._children = children
         self._effects = effects
         self._plans = plans
@@ -79,6 +85,7 @@ class Recovery:
         self._unfinished = list(await self._store.active_run_ids())
         self._abandoned = await self._store.abandoned_attempts()
         self.found.runs = len(self._unfinished)
+        await self._leftovers.load()
 
     async def recover(self) -> None:
         """Goes on with these runs, in the background."""
@@ -94,6 +101,7 @@ class Recovery:
                     if step.attempt is not None and not step.attempt.state.terminal
                 }
             )
+        self._locks.restore(actors)
         self._queue.restore(actors)
         self._active.loaded.set()
         await asyncio.gather(*(self._resumed(actor, slots) for actor in actors))

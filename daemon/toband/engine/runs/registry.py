@@ -13,7 +13,7 @@ from toband.domain.run_events import CancelRequested
 from toband.domain.run_model import Run
 from toband.domain.transition import Ids
 from toband.engine.errors import RunNotFoundError, RunTerminalError
-from toband.engine.execution.run_actor import Act, RunActor
+from toband.engine.execution.run_actor import Act, LeftoverLocks, RunActor
 from toband.engine.system_events import SystemEvents
 from toband.ports import Clock, RunStore
 
@@ -38,6 +38,7 @@ class ActiveRuns:
         self._announcing = announcing
         self._start = start
         self._act: Act
+        self._locks: LeftoverLocks
         self._actors: dict[str, RunActor] = {}
         self._drained: asyncio.Event | None = None
         self.on_end: Callable[[str], None] = lambda _: None
@@ -47,9 +48,10 @@ class ActiveRuns:
         self.closing = False
         """Set when no more runs may be created; active ones go on."""
 
-    def connect(self, act: Act) -> None:
+    def connect(self, act: Act, locks: LeftoverLocks) -> None:
         """`act` carries out the effects of every saved transition."""
         self._act = act
+        self._locks = locks
 
     def add(self, plan: Plan, base_dir: str, run: Run) -> RunActor:
         actor = RunActor(
@@ -62,6 +64,7 @@ class ActiveRuns:
             act=self._act,
             start=self._start,
             announcing=self._announcing,
+            locks=self._locks,
         )
         self._actors[run.id] = actor
         return actor

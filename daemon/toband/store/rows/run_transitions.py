@@ -11,7 +11,7 @@ from toband.ports import RunChange, UpdateResult
 from toband.store.rows import event_rows
 from toband.store.rows.run_history import change_json
 from toband.store.sql.columns import printable, to_micros
-from toband.store.sql.row_codec import Raw, attempt_row, letter_row, run_facts, step_item, step_row
+from toband.store.sql.row_codec import Raw, attempt_row, letter_row, lock_leftover_row, run_facts, step_item, step_row
 from toband.store.sql.statements import Statements
 from toband.store.sql.writer import Undo, WriteSession
 
@@ -29,6 +29,7 @@ class Write:
     new_attempts: list[Raw]
     attempts: list[Raw]
     letters: list[Raw]
+    lock_leftovers: list[Raw]
     events: list[event_rows.NewEvent]
 
 
@@ -51,6 +52,7 @@ def encode(change: RunChange) -> Write:
         new_attempts=[],
         attempts=[],
         letters=[letter_row(letter) for letter in change.dead_letters],
+        lock_leftovers=[lock_leftover_row(each) for each in change.lock_leftovers],
         events=[event_rows.encode(event) for event in change.events],
     )
     touched: list[tuple[Raw, Raw | None]] = []
@@ -116,6 +118,7 @@ def apply(sql: Statements, write: Write, session: WriteSession) -> UpdateResult:
         (sql.insert_step, write.new_steps),
         (sql.insert_item, write.new_items),
         (sql.insert_letter, write.letters),
+        (sql.insert_lock_leftover, write.lock_leftovers),
     ):
         if rows:
             session.run_many(insert, rows)

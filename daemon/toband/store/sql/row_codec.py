@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from toban.limits import MAX_LISTED_BYTES, cut
+from toband.domain.lock_rules import LockLeftover
 from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import (
     INSTANCE_BITS,
@@ -485,6 +486,21 @@ def _tree_ending(stored: Values) -> TreeEnding:
         "orphans": None if orphans is None else Orphans(orphans),
     }
     return TreeEnding(**{**stored, **changed})
+
+
+def lock_leftover_row(leftover: LockLeftover) -> Raw:
+    return {
+        "lock": leftover.lock,
+        "attempt_id": leftover.attempt_id,
+        "user_run": leftover.user.run_id,
+        "user_step": leftover.user.step,
+        "run_id": leftover.run_id,
+        "workflow": leftover.workflow,
+        "step": leftover.step,
+        "since": to_micros(leftover.since),
+        "boot_id": leftover.boot_id,
+        "pids": to_json(leftover.pids),
+    }
 
 
 def letter_from(values: Values) -> DeadLetter:

@@ -23,6 +23,7 @@ from toband.store.sql.tables import (
     event_triggers,
     events,
     fires,
+    lock_leftovers,
     process_executions,
     run_history,
     run_numbers,
@@ -87,6 +88,7 @@ class Statements:
         self.insert_attempt = whole(process_executions)
         self.insert_history = whole(run_history)
         self.insert_letter = whole(dead_letters)
+        self.insert_lock_leftover = whole(lock_leftovers)
         self.insert_source = whole(run_sources)
         self.insert_fire = whole(fires)
 

@@ -344,6 +344,23 @@ run_sizes = Table(
     Column("log_bytes", BigInteger, nullable=False),
 )
 
+# Locks that stay held after an attempt, because its processes may still live. They outlast the run.
+lock_leftovers = Table(
+    "lock_leftovers",
+    metadata,
+    Column("lock", Key, primary_key=True),
+    Column("attempt_id", Key, primary_key=True),
+    # The run or step that took the lock.
+    Column("user_run", Key, nullable=False),
+    Column("user_step", Key, nullable=False),
+    Column("run_id", Key, nullable=False),
+    Column("workflow", Key, nullable=False),
+    Column("step", Key, nullable=False),
+    Column("since", Micros, nullable=False),
+    Column("boot_id", Key, nullable=False),
+    Column("pids", JsonText, nullable=False),
+)
+
 # Steps whose retries are exhausted.
 dead_letters = Table(
     "dead_letters",

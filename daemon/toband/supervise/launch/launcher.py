@@ -156,6 +156,9 @@ class ProcessLauncher:
     async def prepare(self, run_id: str, params: Mapping[str, Any], event: Mapping[str, Any] | None = None) -> None:
         await asyncio.to_thread(self._files.prepare, run_id, params, event)
 
+    def any_alive(self, pids: Collection[int]) -> bool:
+        return any((seen := process_tree.stat_of(pid)) is not None and seen[2] not in "ZX" for pid in pids)
+
     def running(self) -> int:
         return len(self._live)
 

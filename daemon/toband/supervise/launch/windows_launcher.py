@@ -111,6 +111,10 @@ class WindowsLauncher:
     async def prepare(self, run_id: str, params: Mapping[str, Any], event: Mapping[str, Any] | None = None) -> None:
         await asyncio.to_thread(self._files.prepare, run_id, params, event)
 
+    def any_alive(self, pids: Collection[int]) -> bool:
+        """A job object leaves no processes to ask for."""
+        return bool(pids)
+
     def running(self) -> int:
         return len(self._live)
 
