@@ -35,6 +35,7 @@ SECTIONS: Final = {
     ),
     "Daemon": (
         Entry("dev", "Run a daemon in the foreground, to try things out.", "dev"),
+        Entry("locks", "Show which runs and steps hold locks and wait for them.", "locks"),
         Entry("system", "Inspect and maintain the daemon.", "system"),
     ),
     "This program": (

@@ -144,6 +144,8 @@ class SyncClient:
     doctor = _blocking(Client.doctor)
     collect_garbage = _blocking(Client.collect_garbage)
     drain = _blocking(Client.drain)
+    list_locks = _blocking(Client.list_locks)
+    release_lock = _blocking(Client.release_lock)
     reload = _blocking(Client.reload)
     resume = _blocking(Client.resume)
 

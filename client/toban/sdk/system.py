@@ -53,6 +53,20 @@ class SystemCalls(Calls):
         answer = await self._connection.call(self._system.Resume, system_pb2.ResumeRequest())
         return answer.changed
 
+    async def list_locks(self) -> list[system_pb2.Lock]:
+        """The locks of the configuration and those that are held or waited for, by name."""
+        answer = await self._connection.call(self._system.ListLocks, system_pb2.ListLocksRequest())
+        return list(answer.locks)
+
+    async def release_lock(self, name: str, *, run_id: str = "") -> list[system_pb2.LockLeftover]:
+        """Frees a lock that only processes of ended attempts keep held; returns what kept it. May be repeated.
+
+        With `run_id`, only what that run left behind.
+        """
+        request = system_pb2.ReleaseLockRequest(name=name, run_id=run_id)
+        answer = await self._connection.call(self._system.ReleaseLock, request)
+        return list(answer.released)
+
     async def reload(self, *, within: float = 600.0) -> system_pb2.ReloadResponse:
         """Reads every definition file again, and reports the changes; may be repeated.
 

@@ -109,6 +109,7 @@ class FakeDaemon:
         self.info = system_pb2.GetInfoResponse(version="9.9.9", pid=4711, database=system_pb2.DATABASE_KIND_SQLITE)
         self.findings: list[system_pb2.Finding] = []
         self.reloaded = system_pb2.ReloadResponse()
+        self.locks: list[system_pb2.Lock] = []
         self.garbage = system_pb2.CollectGarbageResponse()
         self.collected: list[system_pb2.CollectGarbageResponse] = []
         self.changed: asyncio.Condition
@@ -422,6 +423,27 @@ class System(system_pb2_grpc.SystemServiceServicer):
             return system_pb2.ResumeResponse(changed=before)
 
         return await self._daemon.answer("Resume", context, request, work)
+
+    async def ListLocks(self, request: system_pb2.ListLocksRequest, context: Context) -> system_pb2.ListLocksResponse:
+        async def work() -> system_pb2.ListLocksResponse:
+            return system_pb2.ListLocksResponse(locks=self._daemon.locks)
+
+        return await self._daemon.answer("ListLocks", context, request, work)
+
+    async def ReleaseLock(
+        self, request: system_pb2.ReleaseLockRequest, context: Context
+    ) -> system_pb2.ReleaseLockResponse:
+        async def work() -> system_pb2.ReleaseLockResponse:
+            answer = system_pb2.ReleaseLockResponse()
+            for lock in self._daemon.locks:
+                wanted = [each for each in lock.leftovers if request.run_id in ("", each.run_id)]
+                if lock.name == request.name:
+                    answer.released.extend(wanted)
+                    for each in wanted:
+                        lock.leftovers.remove(each)
+            return answer
+
+        return await self._daemon.answer("ReleaseLock", context, request, work)
 
     async def Reload(self, request: system_pb2.ReloadRequest, context: Context) -> system_pb2.ReloadResponse:
         async def work() -> system_pb2.ReloadResponse:

@@ -201,3 +201,12 @@ def test_who_follows_plain_output_is_told_what_matters(
         "toban: step sign-off running: waits for approval by alice",
         "hint: `toban runs approve nightly#3 sign-off` approves it",
     ]
+
+
+def test_what_waits_for_locks_names_their_holders() -> None:
+    users = [run_pb2.LockUser(run_id="i", workflow="backup", run_number=7, step="dump"), run_pb2.LockUser(run_id="i")]
+    locks = [run_pb2.LockWait(lock="db", held_by=users), run_pb2.LockWait(lock="gpu")]
+    run = run_pb2.Run(state=run_pb2.RUN_STATE_PENDING, waiting_for=run_pb2.WAITING_FOR_LOCK, waiting_for_locks=locks)
+    assert run_state(run) == "pending (waits for lock db (held by backup#7 step dump, i), lock gpu)"
+    found = step(state=RUNNING, waiting_for=run_pb2.WAITING_FOR_LOCK, waiting_for_locks=locks[1:])
+    assert "waits for lock gpu" in step_note(found)

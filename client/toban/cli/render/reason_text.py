@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from toban.v1 import event_pb2, job_pb2, run_pb2, workflow_pb2
@@ -32,6 +33,7 @@ _WAITING: Final = {
     run_pb2.WAITING_FOR_BACKOFF: "the next retry",
     run_pb2.WAITING_FOR_APPROVAL: "approval",
     run_pb2.WAITING_FOR_INTERVAL: "the next iteration",
+    run_pb2.WAITING_FOR_LOCK: "locks",
 }
 
 _NOT_STARTED: Final = {
@@ -65,15 +67,30 @@ def run_ending(ending: run_pb2.RunEnding) -> str:
 
 def run_waits(run: run_pb2.Run) -> str:
     """What a run waits for, and which of its steps; empty if it makes progress."""
-    waits = _WAITING.get(run.waiting_for, "")
+    waits = lock_waits(run.waiting_for_locks) or _WAITING.get(run.waiting_for, "")
     return f"{waits} for {', '.join(run.waiting_steps)}" if waits and run.waiting_steps else waits
 
 
 def step_waits(step: run_pb2.Step) -> str:
     """What a step waits for; empty if it does not wait."""
-    waits = _WAITING.get(step.waiting_for, "")
+    waits = lock_waits(step.waiting_for_locks) or _WAITING.get(step.waiting_for, "")
     approval = step.waiting_for == run_pb2.WAITING_FOR_APPROVAL
     return f"{waits} by {', '.join(step.approvers)}" if approval and step.approvers else waits
+
+
+def lock_user(user: run_pb2.LockUser) -> str:
+    """`nightly#12`, with the step that holds the lock or waits for it."""
+    run = f"{user.workflow}#{user.run_number}" if user.workflow else user.run_id
+    return f"{run} step {user.step}" if user.step else run
+
+
+def lock_waits(locks: Iterable[run_pb2.LockWait]) -> str:
+    """The locks that a run or a step waits for, with their holders; empty if it waits for none."""
+    return ", ".join(f"lock {each.lock}{_held_by(each.held_by)}" for each in locks)
+
+
+def _held_by(users: Sequence[run_pb2.LockUser]) -> str:
+    return f" (held by {', '.join(map(lock_user, users))})" if users else ""
 
 
 def owner(of: workflow_pb2.Workflow | job_pb2.Job) -> str:

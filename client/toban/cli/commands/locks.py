@@ -1,0 +1,93 @@
+"""`toban locks`: lists locks with their holders, and frees those of ended attempts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from toban.cli.args.names import connect
+from toban.cli.human_text import clock
+from toban.cli.render.output import Column, emit_list
+from toban.cli.render.reason_text import lock_user
+from toban.cli.session import OutputOption, session, shown
+from toban.cli.syntax import Argument, Context, Group, Option
+from toban.quantity_text import counted
+
+if TYPE_CHECKING:
+    from toban.v1 import system_pb2
+
+app = Group(
+    name="locks",
+    help="""Show which runs and steps hold locks and wait for them.
+
+    \b
+    Examples:
+      toban locks list
+      toban locks release db
+    """,
+)
+
+
+@app.command("list")
+def list_(ctx: Context, output: OutputOption = None) -> None:
+    """List the locks: sizes, holders and waiting runs and steps.
+
+    It shows the locks of the configuration, and those that are held or waited for.
+
+    \b
+    Examples:
+      toban locks list
+      toban locks list -o json
+    """
+    here = session(ctx, output)
+    with connect(here, "list the locks") as client:
+        found = client.list_locks()
+    columns: list[Column[system_pb2.Lock]] = [
+        Column("LOCK", lambda lock: lock.name, lambda _: "bold"),
+        Column("SIZE", lambda lock: str(lock.size)),
+        Column("HELD BY", _holders, folds=True),
+        Column("WAITING", _waiting, folds=True),
+    ]
+    emit_list(here, found, columns, name=lambda lock: str(lock.name), empty="no locks")
+
+
+def _holders(lock: system_pb2.Lock) -> str:
+    left = (f"processes left by {each.workflow} step {each.step} since {clock(each.since)}" for each in lock.leftovers)
+    return "; ".join([*map(lock_user, lock.holders), *left])
+
+
+def _waiting(lock: system_pb2.Lock) -> str:
+    names = "; ".join(map(lock_user, lock.waiting))
+    more = lock.waiting_count - len(lock.waiting)
+    return f"{names}; and {more} more" if more > 0 else names
+
+
+@app.command()
+def release(
+    ctx: Context,
+    name: Annotated[str, Argument(metavar="NAME", help="Name of the lock.", show_default=False)],
+    run: Annotated[str, Option("--run", metavar="ID", help="Only what this run left behind.", show_default=False)] = "",
+    output: OutputOption = None,
+) -> None:
+    """Free a lock that only processes of ended attempts keep held.
+
+    Such processes could not be ended, or their supervisor was lost. Make sure first that they are gone. A lock that an
+    active run or step holds stays held: cancel that run instead.
+
+    \b
+    Examples:
+      toban locks release db
+      toban locks release db --run 01234567-89ab-7def-8123-456789abcdef
+    """
+    here = session(ctx, output)
+    with connect(here, f"release lock {shown(name)}") as client:
+        released = client.release_lock(name, run_id=run)
+    columns: list[Column[system_pb2.LockLeftover]] = [
+        Column("WORKFLOW", lambda each: each.workflow, lambda _: "bold"),
+        Column("STEP", lambda each: each.step),
+        Column("SINCE", lambda each: clock(each.since)),
+        Column("RUN", lambda each: each.run_id, optional=True),
+    ]
+    empty = f"no ended attempt keeps {shown(name)} held"
+    emit_list(here, released, columns, name=lambda each: str(each.run_id), empty=empty)
+    if released:
+        here.note(f"released {shown(name)}: {counted(len(released), 'attempt')}")

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from doubles.daemon.fake_daemon import FakeDaemon
+from toban.v1 import run_pb2, system_pb2
+
+from .conftest import Cli
+
+USER = run_pb2.LockUser(run_id="0192", workflow="backup", run_number=7)
+STEP = run_pb2.LockUser(run_id="0193", workflow="report", run_number=2, step="read")
+
+
+@pytest.fixture
+def locks(daemon: FakeDaemon) -> list[system_pb2.Lock]:
+    left = system_pb2.LockLeftover(run_id="0190", workflow="import", step="load", process_execution_id="0191")
+    daemon.locks = [
+        system_pb2.Lock(name="db", size=1, holders=[USER], waiting=[STEP], waiting_count=3),
+        system_pb2.Lock(name="gpu", size=2, leftovers=[left]),
+    ]
+    return daemon.locks
+
+
+def test_list(cli: Cli, locks: list[system_pb2.Lock]) -> None:
+    header, first, second = cli("locks", "list").out.splitlines()
+    assert header.split() == ["LOCK", "SIZE", "HELD", "BY", "WAITING"]
+    assert " ".join(first.split()) == "db 1 backup#7 report#2 step read; and 2 more"
+    assert second.startswith("gpu   2     processes left by import step load since")
+    assert cli("locks", "list", "-o", "name").out == "db\ngpu\n"
+    assert [lock["waiting_count"] for lock in cli("locks", "list", "-o", "json").data] == ["3", "0"]
+
+
+def test_no_locks(cli: Cli, daemon: FakeDaemon) -> None:
+    assert cli("locks", "list").err == "no locks\n"
+
+
+def test_release(cli: Cli, locks: list[system_pb2.Lock]) -> None:
+    assert cli("locks", "release", "gpu", "--run", "other").err == "no ended attempt keeps gpu held\n"
+    done = cli("locks", "release", "gpu")
+    assert done.out.splitlines()[1].split()[:2] == ["import", "load"]
+    assert done.err == "released gpu: 1 attempt\n"
+    again = cli("locks", "release", "gpu")
+    assert (again.code, again.err) == (0, "no ended attempt keeps gpu held\n")
