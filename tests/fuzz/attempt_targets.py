@@ -206,9 +206,7 @@ def _read_through(logs: LogReader, attempt: Attempt) -> tuple[object, str]:
         if page.over or page.damaged or page.missing or page.offset == offset:
             break
         offset = page.offset
-    for lines in (1, 3):
-        start, skip = asyncio.run(logs.tail(attempt, lines, {LogKind.STDOUT, LogKind.STDERR}))
-        assert start >= 0 <= skip
+    asyncio.run(logs.progress([attempt]))
     with contextlib.suppress(OutputTooLargeError):
         logs.printed(attempt, LogKind.STDOUT, 64 * 1024)
     return pieces, f"{min(pages, 3)} pages over={page.over} damaged={page.damaged}"

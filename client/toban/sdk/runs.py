@@ -292,10 +292,14 @@ class RunCalls(Calls):
         since: datetime | None = None,
         follow: bool = False,
         position: str = "",
+        raw: bool = False,
+        level: run_pb2.LogLevel.ValueType = run_pb2.LOG_LEVEL_UNSPECIFIED,
         reconnect: float = RECONNECT,
     ) -> AsyncGenerator[run_pb2.StreamLogsResponse, None]:
         """The output of a run's steps, or of one process; with `follow` until the run (or what is selected) has ended.
 
+        `raw` returns the bytes as stored. Otherwise `::progress` lines are left out, `::log` lines are records with a
+        level and a message, and `level` is the lowest level to return.
         Resumes after a restart of the daemon, without losing or repeating a byte. Raises NotFound, and Unreachable when
         the daemon is unavailable for `reconnect` seconds.
         """
@@ -309,6 +313,8 @@ class RunCalls(Calls):
             since=to_timestamp(since) if since is not None else None,
             follow=follow,
             position=position,
+            raw=raw,
+            level=level,
         )
         over = False
 

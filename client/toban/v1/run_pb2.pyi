@@ -492,7 +492,7 @@ class _RunChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunChan
     RUN_CHANGE_KIND_CANCEL_REQUESTED: _RunChangeKind.ValueType  # 18
     RUN_CHANGE_KIND_RUN_TIMEOUT_PASSED: _RunChangeKind.ValueType  # 19
     RUN_CHANGE_KIND_PROGRESS_REPORTED: _RunChangeKind.ValueType  # 20
-    """The current step reported progress. The sequence stays the same."""
+    """Steps reported progress; `steps` has these steps. The sequence stays the same."""
     RUN_CHANGE_KIND_ITERATION_DUE: _RunChangeKind.ValueType  # 21
     """The interval before the next iteration of a loop is over."""
     RUN_CHANGE_KIND_FINALLY_TIMEOUT_PASSED: _RunChangeKind.ValueType  # 22
@@ -533,7 +533,7 @@ RUN_CHANGE_KIND_LAUNCH_DUE: RunChangeKind.ValueType  # 17
 RUN_CHANGE_KIND_CANCEL_REQUESTED: RunChangeKind.ValueType  # 18
 RUN_CHANGE_KIND_RUN_TIMEOUT_PASSED: RunChangeKind.ValueType  # 19
 RUN_CHANGE_KIND_PROGRESS_REPORTED: RunChangeKind.ValueType  # 20
-"""The current step reported progress. The sequence stays the same."""
+"""Steps reported progress; `steps` has these steps. The sequence stays the same."""
 RUN_CHANGE_KIND_ITERATION_DUE: RunChangeKind.ValueType  # 21
 """The interval before the next iteration of a loop is over."""
 RUN_CHANGE_KIND_FINALLY_TIMEOUT_PASSED: RunChangeKind.ValueType  # 22
@@ -561,6 +561,30 @@ LOG_STREAM_STDERR: LogStream.ValueType  # 2
 LOG_STREAM_SYSTEM: LogStream.ValueType  # 3
 """Notes of Toban about the process."""
 Global___LogStream: _TypeAlias = LogStream  # noqa: Y015
+
+class _LogLevel:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LogLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LogLevel.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LOG_LEVEL_UNSPECIFIED: _LogLevel.ValueType  # 0
+    """The record has no level: it counts as INFO on standard output, and as WARNING on standard error."""
+    LOG_LEVEL_DEBUG: _LogLevel.ValueType  # 1
+    LOG_LEVEL_INFO: _LogLevel.ValueType  # 2
+    LOG_LEVEL_WARNING: _LogLevel.ValueType  # 3
+    LOG_LEVEL_ERROR: _LogLevel.ValueType  # 4
+
+class LogLevel(_LogLevel, metaclass=_LogLevelEnumTypeWrapper):
+    """Importance of a log record."""
+
+LOG_LEVEL_UNSPECIFIED: LogLevel.ValueType  # 0
+"""The record has no level: it counts as INFO on standard output, and as WARNING on standard error."""
+LOG_LEVEL_DEBUG: LogLevel.ValueType  # 1
+LOG_LEVEL_INFO: LogLevel.ValueType  # 2
+LOG_LEVEL_WARNING: LogLevel.ValueType  # 3
+LOG_LEVEL_ERROR: LogLevel.ValueType  # 4
+Global___LogLevel: _TypeAlias = LogLevel  # noqa: Y015
 
 class _Orphans:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -1099,6 +1123,9 @@ class Step(_message.Message):
     TITLE_FIELD_NUMBER: _builtins.int
     IS_FINALLY_FIELD_NUMBER: _builtins.int
     WAITING_FOR_LOCKS_FIELD_NUMBER: _builtins.int
+    PROGRESS_CURRENT_FIELD_NUMBER: _builtins.int
+    PROGRESS_TOTAL_FIELD_NUMBER: _builtins.int
+    PROGRESS_MESSAGE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """As in the definition; an instance adds its number, as in `build[0]`."""
     index: _builtins.int
@@ -1160,6 +1187,13 @@ class Step(_message.Message):
     """Title for people, at most 200 characters; the id if the definition has none. An instance has the title of its step."""
     is_finally: _builtins.bool
     """Whether it is a finally step: it runs when all other steps have ended."""
+    progress_current: _builtins.float
+    """The last progress that its running attempt reported, or its last attempt had reported when it ended: see
+    Run.progress_current. An instance has its own.
+    """
+    progress_total: _builtins.float
+    """0 if the step gave none."""
+    progress_message: _builtins.str
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -1225,10 +1259,13 @@ class Step(_message.Message):
         title: _builtins.str = ...,
         is_finally: _builtins.bool = ...,
         waiting_for_locks: _abc.Iterable[Global___LockWait] | None = ...,
+        progress_current: _builtins.float = ...,
+        progress_total: _builtins.float = ...,
+        progress_message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "exit_code", b"exit_code", "finished_at", b"finished_at", "instance", b"instance", "not_before", b"not_before", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "approvers", b"approvers", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "is_finally", b"is_finally", "item_bytes", b"item_bytes", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "retry_stopped", b"retry_stopped", "skip_note", b"skip_note", "skip_reason", b"skip_reason", "skipped_by", b"skipped_by", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "title", b"title", "waiting_for", b"waiting_for", "waiting_for_locks", b"waiting_for_locks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "approvers", b"approvers", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "is_finally", b"is_finally", "item_bytes", b"item_bytes", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "retry_stopped", b"retry_stopped", "skip_note", b"skip_note", "skip_reason", b"skip_reason", "skipped_by", b"skipped_by", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "title", b"title", "waiting_for", b"waiting_for", "waiting_for_locks", b"waiting_for_locks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -1354,8 +1391,8 @@ class ProcessExecution(_message.Message):
     step_title: _builtins.str
     """Title of the step, if it differs from its id; without the number of an instance."""
     stdout: _builtins.str
-    """In GetProcessExecution only: the last 64 KiB of its standard output and standard error so far, as text. Bytes that are
-    not UTF-8 are replaced. StreamLogs returns all bytes.
+    """In GetProcessExecution only: the last 64 KiB of its standard output and standard error so far, as text, without
+    `::progress` lines. Bytes that are not UTF-8 are replaced. StreamLogs returns all bytes.
     """
     stderr: _builtins.str
     stdout_truncated: _builtins.bool
@@ -2325,6 +2362,8 @@ class StreamLogsRequest(_message.Message):
     FOLLOW_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     PROCESS_EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    RAW_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     step: _builtins.str
     """Only this step, if set: `build` with all of its instances, one instance as in `build[3]`, or a completion check as
@@ -2340,6 +2379,10 @@ class StreamLogsRequest(_message.Message):
     """Continue right after the message with this position."""
     process_execution_id: _builtins.str
     """Only this process, if set. Then `run_id` may be empty; not together with `step` or `attempt`."""
+    raw: _builtins.bool
+    """Return all bytes as stored. Otherwise `::progress` lines are left out, and `::log` lines are records with a level."""
+    level: Global___LogLevel.ValueType
+    """Only records of this level and above, if set. Not together with `raw`."""
     @_builtins.property
     def streams(self) -> _containers.RepeatedScalarFieldContainer[Global___LogStream.ValueType]:
         """Only these streams, if any is given."""
@@ -2360,10 +2403,12 @@ class StreamLogsRequest(_message.Message):
         follow: _builtins.bool = ...,
         position: _builtins.str = ...,
         process_execution_id: _builtins.str = ...,
+        raw: _builtins.bool = ...,
+        level: Global___LogLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "follow", b"follow", "position", b"position", "process_execution_id", b"process_execution_id", "run_id", b"run_id", "since", b"since", "step", b"step", "streams", b"streams", "tail", b"tail"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "follow", b"follow", "level", b"level", "position", b"position", "process_execution_id", b"process_execution_id", "raw", b"raw", "run_id", b"run_id", "since", b"since", "step", b"step", "streams", b"streams", "tail", b"tail"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2443,9 +2488,15 @@ class LogRecord(_message.Message):
     AT_FIELD_NUMBER: _builtins.int
     STREAM_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     stream: Global___LogStream.ValueType
     data: _builtins.bytes
-    """The bytes as printed; a record may end within a line or a character."""
+    """The bytes as printed; a record may end within a line or a character. Of a `::log` line: its message and a newline."""
+    level: Global___LogLevel.ValueType
+    """Of a `::log` line, and of a note of Toban; unspecified for other output."""
+    message: _builtins.str
+    """Of a record with a level: the text."""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -2454,10 +2505,12 @@ class LogRecord(_message.Message):
         at: _timestamp_pb2.Timestamp | None = ...,
         stream: Global___LogStream.ValueType = ...,
         data: _builtins.bytes = ...,
+        level: Global___LogLevel.ValueType = ...,
+        message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "data", b"data", "stream", b"stream"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "data", b"data", "level", b"level", "message", b"message", "stream", b"stream"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -18,6 +18,7 @@ from toband.domain.run_model import (
     DeadLetter,
     Ending,
     FinallyPart,
+    Progress,
     Run,
     RunState,
     Sample,
@@ -95,10 +96,7 @@ def run(value: Run, plan: Plan | None = None, *, title: str = "") -> run_pb2.Run
         steps=[step(s, plan, paused=value.paused_at is not None) for s in value.steps.values()],
     )
     made.params.update(dict(value.params))
-    if value.progress is not None:
-        made.progress_current = value.progress.current
-        made.progress_total = value.progress.total
-        made.progress_message = value.progress.message
+    _add_progress(made, value.progress)
     if not made.waiting_for and value.state is RunState.RUNNING:
         _add_held_up(made, value)
     if value.ending is not None:
@@ -110,12 +108,28 @@ def run(value: Run, plan: Plan | None = None, *, title: str = "") -> run_pb2.Run
     return made
 
 
+def _add_progress(made: run_pb2.Run | run_pb2.Step, progress: Progress | None) -> None:
+    if progress is not None:
+        made.progress_current = progress.current
+        made.progress_total = progress.total
+        made.progress_message = progress.message
+
+
 def leave_out_params(made: run_pb2.Run) -> None:
     """Leaves large parameters out of further messages about the same run."""
     size = made.params.ByteSize()
     if size > MAX_LISTED_BYTES:
         made.ClearField("params")
         made.params_bytes = size
+
+
+def leave_out_items(made: run_pb2.Run) -> None:
+    """Leaves large items out of a message about a change."""
+    for each in made.steps:
+        size = len(each.item_json.encode())
+        if size > MAX_LISTED_BYTES:
+            each.ClearField("item_json")
+            each.item_bytes = size
 
 
 def step_state(value: StepState) -> run_pb2.StepState.ValueType:
@@ -181,6 +195,7 @@ def step(value: StepRun, plan: Plan | None = None, *, paused: bool = False) -> r
         result_bytes=value.spilled,
         retries=value.retries,
     )
+    _add_progress(made, value.progress)
     if value.instance is not None:
         # An item may be null, which differs from no item.
         item = json_text(value.item)

@@ -14,6 +14,7 @@ from toban.v1 import run_pb2 as pb
 from toband.api.request_errors import InvalidFieldError
 from toband.domain.run_ids import first_id
 from toband.domain.run_model import Attempt, AttemptState, RunState, Trigger
+from toband.domain.structured_lines import LogLevel
 from toband.engine.runs.log_stream import LogQuery
 from toband.engine.runs.step_selection import RetrySelection, Selection
 from toband.ports import LogKind
@@ -124,9 +125,13 @@ def query(request: pb.StreamLogsRequest) -> LogQuery:
         raise InvalidFieldError("process_execution_id", "cannot be combined with `step` or `attempt`")
     if request.attempt and not request.step:
         raise InvalidFieldError("attempt", "requires `step`")
+    if request.level and request.raw:
+        raise InvalidFieldError("level", "cannot be combined with `raw`")
     unknown = [kind for kind in request.streams if kind not in pb.LogStream.values()]
     if unknown:
         raise InvalidFieldError("streams", f"unknown stream {unknown[0]}")
+    if request.level not in pb.LogLevel.values():
+        raise InvalidFieldError("level", f"unknown level {request.level}")
     return LogQuery(
         run_id=request.run_id,
         step=request.step,
@@ -136,6 +141,8 @@ def query(request: pb.StreamLogsRequest) -> LogQuery:
         since=_time(request.since, "since"),
         follow=request.follow,
         position=request.position,
+        raw=request.raw,
+        level=LogLevel(request.level) if request.level else None,
     )
 
 

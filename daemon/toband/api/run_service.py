@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from operator import attrgetter
 
 from toban.limits import MAX_TITLE_CHARS
@@ -160,7 +159,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         given = request.step_page_token
         after = pages.number(given, "step_page_token") if given else -1
         page, more = await next_run_page(self._store, request.id, after, limit)
-        run = await self._whole(await self._with_progress(page), summarised=not given)
+        run = await self._whole(await self._progress.of(page), summarised=not given)
         given_steps = list(page.steps.values())[: len(run.steps)]
         more = more or len(given_steps) < len(page.steps)
         return pb.GetRunResponse(
@@ -175,8 +174,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             if await self._store.get_workflow(request.workflow) is None:
                 raise WorkflowNotFoundError(request.workflow)
             raise NeverRunError(request.workflow)
-        run = await self._with_progress(run)
-        return pb.GetCurrentRunResponse(run=await self._whole(run, summarised=True))
+        return pb.GetCurrentRunResponse(run=await self._whole(await self._progress.of(run), summarised=True))
 
     @unary
     async def ListRuns(self, request: pb.ListRunsRequest, context: Context) -> pb.ListRunsResponse:
@@ -198,7 +196,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
         async def make(run: Run) -> pb.Run:
             if run.current_step:
-                return await self._whole(await self._with_progress(run))
+                return await self._whole(await self._progress.of(run))
             return self._pending(run, titles.get(run.workflow, ""))
 
         page = await pages.filled(pages.size(request.page_size, 50), read, make)
@@ -287,10 +285,6 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         """The message of a run as it is now, with its first page of steps. Raises RunNotFoundError."""
         return await self._whole(await run_page(self._store, run_id), summarised=True)
 
-    async def _with_progress(self, run: Run) -> Run:
-        """The run with the progress that its current step has reported."""
-        return replace(run, progress=await self._progress.of(run))
-
     async def _whole(self, run: Run, *, summarised: bool = False) -> pb.Run:
         """The message of a run with facts of its definition, and with as many steps as fit."""
         made = run_messages.run(run, await self._plans.plan_of(run))
@@ -352,7 +346,9 @@ def _chunk(item: LogChunk, plan: Plan | None) -> pb.StreamLogsResponse:
     made.chunk.step_title = plan.title(item.attempt.step) if plan is not None else ""
     made.chunk.attempt = item.attempt.number
     made.chunk.process_execution_id = item.attempt.id
-    for at, kind, data in item.pieces:
-        record = made.chunk.records.add(stream=pb.LogStream.ValueType(kind), data=data)
+    for at, kind, data, level, message in item.records:
+        record = made.chunk.records.add(stream=pb.LogStream.ValueType(kind), data=data, message=message)
+        if level is not None:
+            record.level = pb.LogLevel.ValueType(level)
         record.at.FromMicroseconds(at)
     return made

@@ -1,9 +1,9 @@
-"""WatchRun of the RunService: the whole run, then every change, and the progress of its current step."""
+"""WatchRun of the RunService: the whole run, then every change, and the progress of its steps."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from toban.v1 import run_pb2 as pb
 from toband.api import pages, run_messages, run_summary
@@ -23,7 +23,15 @@ CHANGES = 50
 WATCHED_ROOM = 128 * 1024
 """For the steps of one message to a watcher."""
 PROGRESS_EVERY = 1.0
-"""Seconds between two looks at the log of the current step."""
+"""Seconds between two looks at the logs of live steps."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """The progress that a watcher has: of the run, and of its live steps."""
+
+    run: Progress | None = None
+    steps: dict[str, Progress] = field(default_factory=dict)
 
 
 class RunWatchRpc:
@@ -47,12 +55,14 @@ class RunWatchRpc:
                 sequence = run.sequence
                 async for message in self._whole(run, more, plan):
                     yield message
-            state, reported = run.state, run.progress
+            state, told = run.state, _Told(run.progress)
             while True:
                 watch.changed.clear()
                 entries = await self._store.history(request.id, after=sequence, limit=CHANGES)
                 for entry in entries:
-                    sequence, state, reported = entry.sequence, entry.run.state, entry.run.progress
+                    sequence, state, told.run = entry.sequence, entry.run.state, entry.run.progress
+                    for name in entry.run.steps:
+                        told.steps.pop(name, None)
                     change = run_messages.change_kind(entry.event)
                     for part, rest in _parts(run_messages.run(entry.run, plan)):
                         yield pb.WatchRunResponse(sequence=sequence, run=part, partial=rest, change=change)
@@ -62,11 +72,11 @@ class RunWatchRpc:
                     raise StoppingError
                 if len(entries) == CHANGES:
                     continue
-                now = await self._report(request.id, sequence, reported, plan)
-                if now is not None:
-                    reported, message = now
-                    yield message
-                await watch.wait(PROGRESS_EVERY if self._progress.reporter(request.id) else None)
+                live = self._progress.reporters(request.id)
+                if live is not None and live.sequence == sequence:
+                    for message in await self._report(live, told, plan):
+                        yield message
+                await watch.wait(PROGRESS_EVERY if live is not None else None)
 
     async def _whole(self, page: Run, more: bool, plan: Plan | None) -> AsyncIterator[pb.WatchRunResponse]:
         """The whole run in pages, from its first on, each read when the page before was taken.
@@ -88,20 +98,22 @@ class RunWatchRpc:
             after = max(step.position for step in page.steps.values())
             page, more = await next_run_page(self._store, page.id, after, WATCHED_STEPS)
 
-    async def _report(
-        self, run_id: str, sequence: int, last: Progress | None, plan: Plan | None
-    ) -> tuple[Progress, pb.WatchRunResponse] | None:
-        """The progress of the run and a message with it; None if it is the same as the last one."""
-        if self._progress.reporter(run_id) is None:
-            return None
-        run: Run = await run_page(self._store, run_id, limit=0)
-        found = await self._progress.of(run)
-        if found is None or found == last or run.sequence != sequence:
-            return None
-        made = run_messages.run(replace(run, progress=found), plan)
+    async def _report(self, live: Run, told: _Told, plan: Plan | None) -> list[pb.WatchRunResponse]:
+        """Messages with the progress that the watcher does not have yet, and the steps that reported it."""
+        found = await self._progress.of(live)
+        now = {name: step.progress for name, step in found.steps.items() if step.progress is not None}
+        news = {name: found.steps[name] for name, progress in now.items() if progress != told.steps.get(name)}
+        if not news and found.progress in (None, told.run):
+            return []
+        told.run, told.steps = found.progress, now
+        made = run_messages.run(replace(found, steps=news), plan)
         run_messages.leave_out_params(made)
+        run_messages.leave_out_items(made)
         kind = pb.RUN_CHANGE_KIND_PROGRESS_REPORTED
-        return found, pb.WatchRunResponse(sequence=sequence, run=made, change=kind)
+        return [
+            pb.WatchRunResponse(sequence=found.sequence, run=part, partial=more, change=kind)
+            for part, more in _parts(made)
+        ]
 
 
 def _parts(run: pb.Run) -> Iterator[tuple[pb.Run, bool]]:

@@ -356,7 +356,8 @@ class StepRun:
     is of the files that `stop_when_unchanged` watches, and `unchanged` says that it was the same after the iteration
     before. `source` is the run that its results and artifacts come from. `spilled`: this many bytes of result and
     outputs are in a file of the attempt. `item_bytes`, above zero: an item of this many bytes was left out of this
-    copy. `skipped_by` and `skip_note` say who skipped it in a retry, and why.
+    copy. `skipped_by` and `skip_note` say who skipped it in a retry, and why. `progress` is the last that its last
+    ended attempt had reported.
     """
 
     id: str
@@ -391,6 +392,7 @@ class StepRun:
     source: str = ""
     artifacts: tuple[Artifact, ...] = ()
     spilled: int = 0
+    progress: Progress | None = None
     attempt: Attempt | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None

@@ -339,6 +339,7 @@ def _attempt_ended(draft: RunMutation, event: AttemptEnded) -> None:
             result=event.result,
             outputs=event.outputs,
             spilled=event.spilled,
+            progress=event.progress,
         )
     if cause in _RUN_TIMEOUTS:
         end_run(draft, EndingCause.TIMED_OUT, run_texts.RUN_TIMED_OUT)

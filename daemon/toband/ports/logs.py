@@ -26,11 +26,16 @@ class LogKind(IntEnum):
 
 
 class LogPiece(NamedTuple):
-    """Bytes that were read from one stream at once; `at` is in microseconds since the epoch."""
+    """Bytes that were read from one stream at once; `at` is in microseconds since the epoch.
+
+    They begin at byte `skip` of the piece at `offset`.
+    """
 
     at: int
     kind: LogKind
     data: bytes
+    offset: int = 0
+    skip: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,20 +75,16 @@ class Logs(Protocol):
         """
         ...
 
-    async def tail(self, attempt: Attempt, lines: int, kinds: Collection[LogKind]) -> tuple[int, int]:
-        """The start of the last lines: the offset of a piece, and the number of its bytes to skip."""
-        ...
-
     def printed(self, attempt: Attempt, kind: LogKind, limit: int) -> bytes:
-        """The whole stream. Raises OutputTooLargeError if it has more than `limit` bytes."""
+        """The whole stream without structured lines. Raises OutputTooLargeError if it has more than `limit` bytes."""
         ...
 
     async def ends(self, attempt: Attempt, limit: int) -> Mapping[LogKind, OutputEnd]:
-        """At most the last `limit` bytes of each stream so far; without streams that have none."""
+        """At most the last `limit` bytes of each stream so far, without progress; streams that have none are left out."""
         ...
 
-    async def progress(self, attempt: Attempt) -> Progress | None:
-        """The last progress that the attempt reported, if it is near the end of its log."""
+    async def progress(self, attempts: Sequence[Attempt]) -> Sequence[Progress | None]:
+        """The last progress that each attempt reported, if it is near the end of its log."""
         ...
 
     def watching(self, run_id: str, event: asyncio.Event) -> AbstractContextManager[None]:

@@ -144,6 +144,7 @@ STEP: dict[str, st.SearchStrategy[Any]] = {
     "source": words,
     "artifacts": st.lists(artifacts, max_size=2).map(tuple),
     "spilled": big,
+    "progress": st.none() | st.builds(Progress, current=seconds, total=seconds, message=words),
     "attempt": st.none() | st.builds(Attempt, **ATTEMPT),
     "started_at": maybe_times,
     "finished_at": maybe_times,

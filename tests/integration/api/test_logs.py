@@ -207,6 +207,72 @@ def test_a_follower_with_a_tail_misses_nothing_that_begins_later(daemon: Daemon,
     assert printed["second", OUT] == "".join(f"{n}\n" for n in range(1, 201)).encode()
 
 
+STRUCTURED = """
+import sys
+def say(file, text):
+    file.write(text)
+    file.flush()
+say(sys.stdout, "begin\\n::progress 1/2 half")
+say(sys.stderr, "trouble\\n::log level=err")
+open(sys.argv[1]).readline()
+say(sys.stdout, "way\\r\\n::log level=warning 容量 91%\\n::progres 2/2\\n::progress 2/2")
+say(sys.stderr, "or broken\\n")
+"""
+
+
+def test_structured_lines_are_left_out_and_log_lines_have_a_level(daemon: Daemon, tmp_path: Path) -> None:
+    gate = Gate(f"{tmp_path}/gate")
+    talk = {"job_type": "exec", "target": sys.executable, "args": ["-I", "-c", STRUCTURED, gate.path]}
+    use = {
+        "job_type": "exec",
+        "target": "printf",
+        "args": ["%s|%s", "{{ steps.talk.stdout }}", "{{ steps.talk.stderr }}"],
+    }
+    apply(daemon, "structured", {"talk": talk, "use": {**use, "depends_on": ["talk"]}})
+    run_id = daemon.start_run("structured")
+    early = {how: opened(daemon, run_id, follow=True, step="talk", raw=how) for how in (False, True)}
+    live: dict[bool, list[pb.StreamLogsResponse]] = {False: [], True: []}
+    while texts(live[False]) != {("talk", OUT): b"begin\n", ("talk", ERR): b"trouble\n"}:
+        live[False].append(next(early[False]))
+    gate.release_now()
+    for how, stream in early.items():
+        live[how] += stream
+    raw = {
+        (
+            "talk",
+            OUT,
+        ): "begin\n::progress 1/2 halfway\r\n::log level=warning 容量 91%\n::progres 2/2\n::progress 2/2".encode(),
+        ("talk", ERR): b"trouble\n::log level=error broken\n",
+    }
+    view = {
+        ("talk", OUT): "begin\n容量 91%\n::progres 2/2\n::progress 2/2".encode(),
+        ("talk", ERR): b"trouble\nbroken\n",
+    }
+    assert texts(live[False]) == view
+    assert texts(live[True]) == raw
+    daemon.wait_run(run_id)
+    assert daemon.log_of(run_id, "use")[OUT] == b"begin\n::progres 2/2\n::progress 2/2|trouble"
+    process = daemon.process_of(run_id, "talk")
+    assert (process.stdout_bytes, process.stderr_bytes) == tuple(map(len, raw.values()))
+
+    # Every position of a follower continues in its own view, and each view is the same for a late reader.
+    for raw_view, expected in ((False, view), (True, raw)):
+        assert texts(daemon.chunks(run_id, step="talk", raw=raw_view)) == expected
+        for number, message in enumerate(live[raw_view]):
+            rest = daemon.chunks(run_id, message.position, step="talk", raw=raw_view)
+            assert texts(rest) == texts(live[raw_view][number + 1 :])
+    records = [each for message in daemon.chunks(run_id, step="talk") for each in message.chunk.records]
+    levels = {(each.level, each.message, each.data.decode()) for each in records if each.level}
+    assert levels == {
+        (pb.LOG_LEVEL_WARNING, "容量 91%", "容量 91%\n"),
+        (pb.LOG_LEVEL_ERROR, "broken", "broken\n"),
+    }
+    warnings = texts(daemon.chunks(run_id, step="talk", level=pb.LOG_LEVEL_WARNING))
+    assert warnings == {("talk", OUT): "容量 91%\n".encode(), ("talk", ERR): b"trouble\nbroken\n"}
+    errors = texts(daemon.chunks(run_id, step="talk", level=pb.LOG_LEVEL_ERROR, tail=5))
+    assert errors == {("talk", ERR): b"broken\n"}
+
+
 def test_followers_see_what_is_printed_while_it_is_printed(daemon: Daemon, tmp_path: Path) -> None:
     gates = [Gate(f"{tmp_path}/gate{n}") for n in range(3)]
     steps = {f"s{n}": {"run": f"echo {n} ready; read _ < {gate.path}; echo {n} done"} for n, gate in enumerate(gates)}

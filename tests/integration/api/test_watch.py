@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from google.protobuf.message import Message
 
 from helpers.daemon import Daemon, cause_name, run_state, step_states
 from helpers.gate import Gate
+from helpers.wait import wait_until
 from toban.v1 import run_pb2 as pb
 
 
@@ -151,7 +153,7 @@ def test_a_cancelled_run_is_watched_to_its_end(daemon: Daemon, tmp_path: Path) -
     assert messages[-1].run.error_message == "cancelled: enough"
 
 
-def reported(run: pb.Run) -> tuple[float, float, str]:
+def reported(run: pb.Run | pb.Step) -> tuple[float, float, str]:
     return run.progress_current, run.progress_total, run.progress_message
 
 
@@ -167,8 +169,9 @@ def test_the_last_reported_progress_is_shown_while_a_step_runs_and_kept_after_it
     message = next(each for each in stream if each.change == pb.RUN_CHANGE_KIND_PROGRESS_REPORTED)
     assert (reported(message.run), run_state(message.run)) == ((1, 4, "rows"), "RUNNING")
     assert message.run.steps_total == 2
-    assert not message.run.steps
+    assert [(step.id, reported(step)) for step in message.run.steps] == [("count", (1, 4, "rows"))]
     assert reported(daemon.get_run(run_id)) == (1, 4, "rows")
+    assert [reported(step) for step in daemon.get_run(run_id).steps] == [(1, 4, "rows"), (0, 0, "")]
     listed = daemon.runs.ListRuns(pb.ListRunsRequest(workflow="reporting"), timeout=20).runs
     assert [reported(run) for run in listed] == [(1, 4, "rows")]
 
@@ -181,3 +184,44 @@ def test_the_last_reported_progress_is_shown_while_a_step_runs_and_kept_after_it
     last = list(stream)[-1]
     assert (reported(last.run), run_state(last.run)) == ((4, 4, "rows"), "SUCCEEDED")
     assert reported(daemon.get_run(run_id)) == (4, 4, "rows")
+    assert [reported(step) for step in daemon.get_run(run_id).steps] == [(4, 4, "rows"), (0, 0, "")]
+
+
+def test_each_instance_reports_its_own_progress_and_each_attempt_begins_anew(daemon: Daemon, tmp_path: Path) -> None:
+    gates = [Gate(str(tmp_path / f"gate{n}")) for n in range(4)]
+    script = (
+        f'n={{{{ item }}}}; if [ $TOBAN_ATTEMPT = 1 ]; then echo "::progress $n/10" >&2; read _ < {tmp_path}/gate$n; exit 1; '
+        f"fi; read _ < {tmp_path}/gate$((n+2)); echo '::progress 10/10 done'"
+    )
+    each = {"run": script, "for_each": [0, 1], "max_retries": 1, "retry": {"delay": "10ms"}}
+    apply(daemon, "reporting-each", {"each": each})
+    run_id = daemon.start_run("reporting-each")
+    stream = iter(daemon.runs.WatchRun(pb.WatchRunRequest(id=run_id), timeout=60))
+    seen: dict[str, set[tuple[float, float, str]]] = {"each[0]": set(), "each[1]": set()}
+    while (1.0, 10.0, "") not in seen["each[1]"] or (0.0, 10.0, "") not in seen["each[0]"]:
+        for step in next(stream).run.steps:
+            seen.setdefault(step.id, set()).add(reported(step))
+
+    def now() -> list[tuple[float, float, str]]:
+        return [reported(step) for step in daemon.get_run(run_id).steps]
+
+    assert now() == [(0, 0, ""), (0, 10, ""), (1, 10, "")]
+    gates[0].release_now()
+    wait_until(lambda: now() == [(0, 0, ""), (0, 0, ""), (1, 10, "")], "the second attempt has reported nothing yet")
+    gates[1].release_now()
+    gates[2].release_now()
+    gates[3].release_now()
+    assert run_state(list(stream)[-1].run) == "SUCCEEDED"
+    assert now() == [(0, 0, ""), (10, 10, "done"), (10, 10, "done")]
+
+
+def test_a_flood_of_reports_is_watched_at_a_modest_rate(daemon: Daemon) -> None:
+    script = 'i=0; while [ $i -lt 60000 ]; do echo "::progress $i/60000"; i=$((i+1)); done'
+    apply(daemon, "flood", {"flood": {"run": script}})
+    run_id = daemon.start_run("flood")
+    began = time.monotonic()
+    messages = list(daemon.runs.WatchRun(pb.WatchRunRequest(id=run_id), timeout=60))
+    reports = [message for message in messages if message.change == pb.RUN_CHANGE_KIND_PROGRESS_REPORTED]
+    assert len(reports) <= 2 * (time.monotonic() - began) + 2
+    assert [reported(step) for step in messages[-1].run.steps] == [(59999, 60000, "")]
+    assert daemon.log_of(run_id) == {}

@@ -28,7 +28,7 @@ LOUD = f"""
 name: loud
 description: prints a few megabytes on both streams
 steps:
-  - {{name: shout, run: "seq 1 {LINES}; seq 1 {LINES} >&2; seq {LINES} -1 1"}}
+  - {{name: shout, run: "seq 1 {LINES}; seq -f '::progress %.0f/9' 9000; seq 1 {LINES} >&2; seq {LINES} -1 1"}}
 """
 
 
@@ -81,7 +81,9 @@ def test_readers_go_on_across_compression(daemon: Daemon) -> None:
     (name,) = [name for name in attempts(daemon, run_id) if name.endswith(".log")]
     original = (daemon.state_dir / "runs" / run_id / "attempts" / name).read_bytes()
     before = daemon.chunks(run_id)
+    stored = daemon.chunks(run_id, raw=True)
     assert len(before) > 4
+    assert b"::progress" not in b"".join(texts(before).values())
 
     following = daemon.runs.StreamLogs(pb.StreamLogsRequest(run_id=run_id, follow=True), timeout=60)
     read = [next(following)]
@@ -93,6 +95,7 @@ def test_readers_go_on_across_compression(daemon: Daemon) -> None:
     assert read[-1].end.complete
 
     assert daemon.chunks(run_id) == before
+    assert texts(daemon.chunks(run_id, raw=True)) == texts(stored)
     for number in range(0, len(before) - 1, 2):
         rest = daemon.chunks(run_id, position=before[number].position)
         assert texts(rest) == texts(before[number + 1 :])

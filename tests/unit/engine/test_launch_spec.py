@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -48,9 +48,6 @@ class MemoryLogs:
     async def read(self, attempt: Attempt, offset: int, skip: int = 0, size: int = 0) -> LogPage:
         return LogPage(pieces=(), offset=offset)
 
-    async def tail(self, attempt: Attempt, lines: int, kinds: Collection[LogKind]) -> tuple[int, int]:
-        return 0, 0
-
     def printed(self, attempt: Attempt, kind: LogKind, limit: int) -> bytes:
         self.asked.append((attempt.step, kind))
         data = self._printed.get((attempt.step, kind), b"")
@@ -61,8 +58,8 @@ class MemoryLogs:
     async def ends(self, attempt: Attempt, limit: int) -> Mapping[LogKind, OutputEnd]:
         return {}
 
-    async def progress(self, attempt: Attempt) -> Progress | None:
-        return None
+    async def progress(self, attempts: Sequence[Attempt]) -> Sequence[Progress | None]:
+        return [None for _ in attempts]
 
     def watching(self, run_id: str, event: asyncio.Event) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

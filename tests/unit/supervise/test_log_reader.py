@@ -6,7 +6,6 @@ import asyncio
 import os
 import resource
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,6 @@ SOON = 30.0
 few = settings(max_examples=60)
 text = st.lists(st.sampled_from([b"\n", b"\n", b"a", b"bc", b"\r", b"\xff"]), max_size=6)
 pieces = st.lists(st.tuples(st.sampled_from(LogKind), text.map(b"".join)), max_size=12)
-some_kinds = st.sets(st.sampled_from(LogKind), min_size=1).map(sorted)
 
 
 @pytest.fixture
@@ -39,42 +37,12 @@ def logs(files: RunFiles) -> LogReader:
     return LogReader(files)
 
 
-@pytest.fixture(scope="module")
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as runner:
-        yield runner
-
-
 def out(data: bytes) -> tuple[LogKind, bytes]:
     return LogKind.STDOUT, data
 
 
 def data_of(pieces: list[LogPiece]) -> list[bytes]:
     return [piece.data for piece in pieces]
-
-
-@few
-@given(pieces, st.integers(1, 8), some_kinds)
-def test_the_last_lines_are_exact(runner: asyncio.Runner, written: Pieces, lines: int, kinds: list[LogKind]) -> None:
-    with tempfile.TemporaryDirectory() as root, WrittenLog(RunFiles(root)) as log:
-        log.print(*written)
-        logs = LogReader(RunFiles(root))
-        offset, skip = runner.run(logs.tail(log.attempt, lines, kinds))
-        page = runner.run(logs.read(log.attempt, offset))
-    found = joined([(piece.kind, piece.data) for piece in page.pieces], kinds)[skip:]
-
-    whole = joined(written, kinds)
-    # A line ends with a newline and nothing else; the last one may not be over yet.
-    model = [line + b"\n" for line in whole.split(b"\n")]
-    model[-1] = model[-1][:-1]
-    model = [line for line in model if line]
-    assert found == b"".join(model[-lines:])
-    first = next((piece for piece in page.pieces if piece.kind in kinds), None)
-    assert skip <= (len(first.data) if first else 0), "the bytes to pass over are of one piece"
-
-
-async def test_the_last_lines_of_what_is_not_there_are_none(logs: LogReader) -> None:
-    assert await logs.tail(new_attempt(), 5, list(LogKind)) == (0, 0)
 
 
 async def test_what_an_attempt_printed_can_be_compared(files: RunFiles) -> None:
@@ -89,17 +57,6 @@ async def test_what_an_attempt_printed_can_be_compared(files: RunFiles) -> None:
     missing = await artifacts.fingerprint_output(new_attempt())
     assert missing not in seen
     await artifacts.close()
-
-
-async def test_the_last_lines_of_a_large_log(files: RunFiles, logs: LogReader) -> None:
-    with WrittenLog(files) as log:
-        for number in range(300):
-            log.print(out(b"".join(b"%d-%d\n" % (number, line) for line in range(1000))))
-        offset, skip = await logs.tail(log.attempt, 1500, [LogKind.STDOUT])
-        found = b"".join(data_of(list((await logs.read(log.attempt, offset)).pieces)))[skip:]
-
-    lines = found.splitlines()
-    assert (len(lines), lines[0], lines[-1]) == (1500, b"298-500", b"299-999")
 
 
 async def test_a_log_is_read_on_from_where_it_was_left(files: RunFiles, logs: LogReader) -> None:
@@ -299,18 +256,29 @@ async def test_an_error_of_who_watches_is_passed_on(files: RunFiles, logs: LogRe
 async def test_progress_of_a_log_that_cannot_be_read_is_unknown(files: RunFiles, logs: LogReader) -> None:
     """Progress is a hint: an error of the disk must not fail the call that shows the run."""
     attempt = new_attempt("step")
-    assert await logs.progress(attempt) is None
+    assert await logs.progress([attempt]) == [None]
     os.makedirs(files.log(attempt))
-    assert await logs.progress(attempt) is None
+    assert await logs.progress([attempt]) == [None]
 
 
 @few
 @given(pieces, st.integers(1, 8))
-def test_the_end_of_each_stream_is_exact(runner: asyncio.Runner, written: Pieces, limit: int) -> None:
+def test_the_end_of_each_stream_is_exact(written: Pieces, limit: int) -> None:
     with tempfile.TemporaryDirectory() as root, WrittenLog(RunFiles(root)) as log:
         log.print(*written)
-        found = runner.run(LogReader(RunFiles(root)).ends(log.attempt, limit))
+        found = asyncio.run(LogReader(RunFiles(root)).ends(log.attempt, limit))
     for kind in LogKind:
         whole = b"".join(data for of, data in written if of is kind)
         end = found.get(kind, OutputEnd())
         assert (end.data, end.truncated) == (whole[-limit:], len(whole) > limit)
+
+
+async def test_structured_lines_are_not_part_of_what_a_stream_printed(files: RunFiles, logs: LogReader) -> None:
+    lines = b"".join(b"::progress %d/9\n" % number for number in range(10_000))
+    with WrittenLog(files) as log:
+        log.print(out(b"a\n::prog"), (LogKind.STDERR, b"::log level=error bad\n"), out(b"ress 1\n" + lines + b"b\n"))
+        log.end()
+        ends = await logs.ends(log.attempt, 4)
+    assert logs.printed(log.attempt, LogKind.STDOUT, 4) == b"a\nb\n"
+    assert logs.printed(log.attempt, LogKind.STDERR, 0) == b""
+    assert ends == {LogKind.STDOUT: OutputEnd(b"a\nb\n", False), LogKind.STDERR: OutputEnd(b"bad\n", False)}

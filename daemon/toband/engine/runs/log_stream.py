@@ -1,18 +1,20 @@
 """Log stream: the output of a whole run as one stream that a reader can resume at an exact position.
 
-A position has, for every attempt whose log is not read to its end, the offset reached in that log and, after a `+`, the
-number of bytes already returned of the piece at that offset. Attempts are numbered in the order of their launch; those
-below the first number are read completely.
+A position has, for every attempt whose log is not read to its end, the place reached in that log, as a `LogPlace`.
+Attempts are numbered in the order of their launch; those below the first number are read completely.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from toband.domain.run_model import CHECK, Attempt, AttemptState, Run, RunState
+from toband.domain.structured_lines import LogLevel
 from toband.engine.errors import (
     BadPositionError,
     LogExpiredError,
@@ -22,8 +24,9 @@ from toband.engine.errors import (
 )
 from toband.engine.execution.dispatcher import Dispatcher
 from toband.engine.run_notifier import RunNotifier, RunWatch
+from toband.engine.runs.log_view import PLACE, LogCursor, LogPlace, LogRecord, after_lines, shows
 from toband.engine.runs.registry import ActiveRuns
-from toband.ports import PAGE, LogKind, LogPiece, Logs, OutputEnd, Store
+from toband.ports import PAGE, LogKind, LogPage, Logs, OutputEnd, Store
 
 ATTEMPTS_AT_ONCE = 100
 FIRST_PAGES = 4 * 1024 * 1024
@@ -35,8 +38,8 @@ OUTPUT_END = 64 * 1024
 """Bytes at the end of a stream that a record of its process has."""
 READS_AT_ONCE = 4
 """For all streams: without it, calls would wait for a page of each of many streams that are ready at once."""
-_DONE = (-1, 0)
-_POSITION = re.compile(r"1\.[0-9]{1,18}(\.[0-9]{1,18}-([0-9]{1,18}(\+[0-9]{1,18})?|-1))*")
+_DONE: Final = None
+_POSITION = re.compile(rf"1\.[0-9]{{1,18}}(?:\.[0-9]{{1,18}}-(?:{PLACE}|-1))*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +52,14 @@ class LogQuery:
     since: int = 0
     follow: bool = False
     position: str = ""
+    raw: bool = False
+    level: LogLevel | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogChunk:
     attempt: Attempt
-    pieces: Sequence[LogPiece]
+    records: Sequence[LogRecord]
     position: str
 
 
@@ -67,20 +72,14 @@ class LogEnd:
 
 @dataclass(slots=True)
 class _Position:
-    """The position of a reader. `offsets` has attempts from `first` on; _DONE marks those read to their end.
-
-    Of each attempt: the offset of a piece, and how many bytes of it were returned.
-    """
+    """The position of a reader. `places` has attempts from `first` on; _DONE marks those read to their end."""
 
     first: int = 0
-    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+    places: dict[int, LogPlace | None] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        rest = ".".join(
-            f"{ordinal}-{offset}" + (f"+{skip}" if skip else "")
-            for ordinal, (offset, skip) in sorted(self.offsets.items())
-        )
-        return f"1.{self.first}" + (f".{rest}" if rest else "")
+        places = [f".{ordinal}-{'-1' if place is _DONE else place}" for ordinal, place in sorted(self.places.items())]
+        return f"1.{self.first}{''.join(places)}"
 
     @classmethod
     def parse(cls, text: str) -> _Position:
@@ -91,25 +90,23 @@ class _Position:
             raise BadPositionError(text)
         _, first, *rest = text.split(".")
         pairs = (item.partition("-") for item in rest)
-        return cls(int(first), {int(ordinal): _reached(text) for ordinal, _, text in pairs})
+        try:
+            return cls(int(first), {int(n): _DONE if place == "-1" else LogPlace.parse(place) for n, _, place in pairs})
+        except ValueError:
+            raise BadPositionError(text) from None
 
     def within(self, launches: int) -> bool:
         """Whether it names only attempts that exist."""
-        return self.first <= launches and all(ordinal < launches for ordinal in self.offsets)
+        return self.first <= launches and all(ordinal < launches for ordinal in self.places)
 
     def done(self, ordinal: int) -> bool:
-        return ordinal < self.first or self.offsets.get(ordinal) == _DONE
+        return ordinal < self.first or self.places.get(ordinal, LogPlace()) is _DONE
 
     def finish(self, ordinal: int) -> None:
-        self.offsets[ordinal] = _DONE
-        while self.offsets.get(self.first) == _DONE:
-            del self.offsets[self.first]
+        self.places[ordinal] = _DONE
+        while self.places.get(self.first, LogPlace()) is _DONE:
+            del self.places[self.first]
             self.first += 1
-
-
-def _reached(text: str) -> tuple[int, int]:
-    offset, _, skip = text.partition("+")
-    return int(offset), int(skip or 0)
 
 
 class LogStreams:
@@ -245,6 +242,9 @@ class _Reader:
         self._query = query
         self._kinds = frozenset(query.kinds) or frozenset(LogKind)
         self._fresh = not query.position
+        self._cursors: dict[int, LogCursor] = {}
+        self._left_out: dict[int, int] = {}
+        """Of attempts with a tail: how many lines are still to be left out."""
         self.position = position
         self.complete = True
 
@@ -279,33 +279,87 @@ class _Reader:
         return not self._query.attempt or attempt.number == self._query.attempt
 
     async def _attempt(self, attempt: Attempt) -> AsyncIterator[LogChunk]:
-        offset, skip = self.position.offsets.get(attempt.ordinal, (0, 0))
-        if self._query.tail and self._fresh and attempt.ordinal not in self.position.offsets:
-            offset, skip = await self._logs.tail(attempt, self._query.tail, self._kinds)
+        cursor = self._cursors.get(attempt.ordinal)
+        if cursor is None:
+            place = self.position.places.get(attempt.ordinal)
+            if place is None:
+                tail = self._query.tail if self._fresh else 0
+                place = await self._tail(attempt, tail) if tail else LogPlace()
+            cursor = self._cursors[attempt.ordinal] = LogCursor(place, raw=self._query.raw)
         while True:
-            try:
-                size = self._page_size(self._given)
-                async with self._turns:
-                    page = await self._logs.read(attempt, offset, skip, size)
-            except ValueError:
-                raise BadPositionError(self._query.position) from None
-            if page.missing and offset and attempt.state.terminal:
+            before = cursor.next
+            page, records = await self._page(attempt, cursor, self._page_size(self._given))
+            if page.missing and cursor.place.spot[0] and attempt.state.terminal:
                 raise LogExpiredError(attempt.id, attempt.step)
-            moved = (page.offset, page.skip) > (offset, skip)
-            offset, skip = page.offset, page.skip
-            self.position.offsets[attempt.ordinal] = offset, skip
-            pieces = [piece for piece in page.pieces if piece.kind in self._kinds]
-            pieces = [piece for piece in pieces if piece.at >= self._query.since]
-            ended = page.over or (attempt.state.terminal and (page.damaged or not moved))
+            moved = cursor.next > before
+            ended = _ended(attempt, page, moved=moved)
             if ended:
-                cut_off = page.missing or (not page.over and offset > 0)
+                records += cursor.finish()
+                cut_off = page.missing or (not page.over and cursor.next[0] > 0)
                 # An attempt that never became a process has no output; its file is just the claim.
                 if attempt.state is AttemptState.LOST or (cut_off and attempt.pid is not None):
                     self.complete = False
+                del self._cursors[attempt.ordinal]
                 self.position.finish(attempt.ordinal)
+            else:
+                self.position.places[attempt.ordinal] = cursor.place
             del page
-            if pieces:
-                self._given += sum(len(piece.data) for piece in pieces)
-                yield LogChunk(attempt=attempt, pieces=pieces, position=str(self.position))
+            records = self._wanted(attempt, records)
+            if records:
+                self._given += sum(len(record.data) for record in records)
+                yield LogChunk(attempt=attempt, records=records, position=str(self.position))
             if ended or not moved:
                 return
+
+    async def _page(self, attempt: Attempt, cursor: LogCursor, size: int) -> tuple[LogPage, list[LogRecord]]:
+        """The next page of an attempt, and its records. Raises BadPositionError."""
+        async with self._turns:
+            try:
+                page = await self._logs.read(attempt, *cursor.next, size)
+            except ValueError:
+                raise BadPositionError(self._query.position) from None
+            # Many structured lines in a large page would delay other calls.
+            return page, cursor.take(page) if size <= PAGE else await asyncio.to_thread(cursor.take, page)
+
+    def _wanted(self, attempt: Attempt, records: Sequence[LogRecord]) -> list[LogRecord]:
+        found = [record for record in records if shows(record, self._kinds, self._query.level)]
+        if lines := self._left_out.pop(attempt.ordinal, 0):
+            found, left = after_lines(found, lines)
+            if left:
+                self._left_out[attempt.ordinal] = left
+        return [record for record in found if record.at >= self._query.since]
+
+    async def _tail(self, attempt: Attempt, lines: int) -> LogPlace:
+        """Where to begin for the last lines. Reads the log once, and keeps the places of the pages with these lines."""
+        kept: deque[tuple[LogPlace, int]] = deque()
+        total = 0
+        within_line = False
+        cursor = LogCursor(LogPlace(), raw=self._query.raw)
+        while True:
+            place = cursor.place
+            page, records = await self._page(attempt, cursor, LARGE_PAGE)
+            over = _ended(attempt, page, moved=cursor.next > place.spot)
+            if over:
+                records += cursor.finish()
+            found = [record for record in records if shows(record, self._kinds, self._query.level)]
+            if found:
+                count = sum(record.data.count(b"\n") for record in found)
+                within_line = not found[-1].data.endswith(b"\n")
+                kept.append((place, count))
+                total += count
+                while total - kept[0][1] > lines:
+                    total -= kept.popleft()[1]
+            if over or cursor.next <= place.spot:
+                break
+        before = total + within_line - lines
+        if before <= 0:
+            return LogPlace()
+        while kept[0][1] < before:
+            before -= kept.popleft()[1]
+        self._left_out[attempt.ordinal] = before
+        return kept[0][0]
+
+
+def _ended(attempt: Attempt, page: LogPage, *, moved: bool) -> bool:
+    """Whether no output follows the page."""
+    return page.over or (attempt.state.terminal and (page.damaged or not moved))

@@ -158,7 +158,7 @@ def run_facts(run: Run) -> Raw:
         "total_steps": run.total_steps,
         "step_states": to_json(run.step_states),
         "current_step": printable(run.current_step),
-        "progress": None if run.progress is None else _progress_json(run.progress),
+        "progress": None if run.progress is None else to_json(_progress_values(run.progress)),
         "cancel_requested_at": _time(run.cancel_requested_at),
         "paused_at": _time(run.paused_at),
         "ending_cause": None if ending is None else ending.cause.value,
@@ -174,8 +174,8 @@ def _finally_json(part: FinallyPart) -> str:
     return to_json([part.state.value, to_micros(part.began_at), ending])
 
 
-def _progress_json(progress: Progress) -> str:
-    return to_json([progress.current, progress.total, progress.message])
+def _progress_values(progress: Progress) -> list[Any]:
+    return [progress.current, progress.total, progress.message]
 
 
 def step_row(run_id: str, step: StepRun) -> Raw:
@@ -212,6 +212,8 @@ def _extra_json(step: StepRun) -> str:
         extra["not_before"] = to_micros(extra["not_before"])
     if "artifacts" in extra:
         extra["artifacts"] = [_artifact_json(artifact) for artifact in step.artifacts]
+    if step.progress is not None:
+        extra["progress"] = _progress_values(step.progress)
     if "item" in extra and (size := len(to_json(step.item))) > INLINE_MOST:
         del extra["item"]
         extra["item_bytes"] = size
@@ -239,6 +241,7 @@ _RARE = (
     "not_before",
     "artifacts",
     "spilled",
+    "progress",
 )
 _rare = attrgetter(*_RARE)
 _USUAL = _rare(StepRun(id="", index=0))
@@ -435,6 +438,8 @@ def _extra(stored: Raw) -> Raw:
         stored["not_before"] = from_micros(stored["not_before"])
     if "artifacts" in stored:
         stored["artifacts"] = tuple(_artifact(artifact) for artifact in stored["artifacts"])
+    if "progress" in stored:
+        stored["progress"] = _progress(*stored["progress"])
     return stored
 
 

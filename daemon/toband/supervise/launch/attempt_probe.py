@@ -24,7 +24,7 @@ from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch import end_record
 from toband.supervise.launch.end_record import Claim, EndRecord, RecordError
 from toband.supervise.launch.verdict import AttemptFileState, Verdict, judge
-from toband.supervise.logs.progress_lines import TAIL, last_progress
+from toband.supervise.logs.progress_tail import progress_before
 from toband.supervise.shim import frames
 
 LOOK_AGAIN = 1.0
@@ -366,9 +366,7 @@ def _end_of(attempt: Attempt, fd: int, claim: end_record.Claim, facts: Mapping[s
     """Its end record, with the last progress that it reported. Raises RecordError."""
     found = end_record.end_of(attempt, facts)
     found = replace(found, event=replace(found.event, command=claim.command))
-    if not found.event.stdout_bytes:
+    if not (found.event.stdout_bytes or found.event.stderr_bytes):
         return found
-    end = frames.log_size(fd)
-    start = max(0, end - TAIL)
-    progress = last_progress(frames.pread(fd, end - start, start))
+    progress = progress_before(frames.log_size(fd), lambda size, offset: frames.pread(fd, size, offset))
     return found if progress is None else replace(found, event=replace(found.event, progress=progress))

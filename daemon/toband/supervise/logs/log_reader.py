@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from toband.domain.run_model import Attempt, Progress
+from toband.domain.structured_lines import LineFilter, Segment, shown
 from toband.ports import PAGE, LogKind, LogPage, LogPiece, OutputEnd, OutputTooLargeError
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.logs.compressed_log import Indexes
 from toband.supervise.logs.log_sources import all_frames, opened, read_frames
-from toband.supervise.logs.progress_lines import TAIL, last_progress
+from toband.supervise.logs.progress_tail import progress_before
 from toband.supervise.shim import frames
 
 PIECE_WEIGHT = 128
@@ -40,21 +41,29 @@ class LogReader:
     async def read(self, attempt: Attempt, offset: int, skip: int = 0, size: int = PAGE) -> LogPage:
         return await asyncio.to_thread(self._read, self._files.log(attempt), offset, skip, size)
 
-    async def tail(self, attempt: Attempt, lines: int, kinds: Collection[LogKind]) -> tuple[int, int]:
-        return await asyncio.to_thread(self._tail, self._files.log(attempt), lines, kinds)
-
     def printed(self, attempt: Attempt, kind: LogKind, limit: int) -> bytes:
         parts: list[bytes] = []
         size = 0
-        path = self._files.log(attempt)
+        for _, segment in self._segments(self._files.log(attempt), {kind}):
+            if segment.line is None:
+                size += len(segment.data)
+                if size > limit:
+                    raise OutputTooLargeError
+                parts.append(segment.data)
+        return b"".join(parts)
+
+    def _segments(self, path: str, kinds: Collection[LogKind]) -> Iterator[tuple[LogKind, Segment]]:
+        """What these streams printed, with structured lines as segments; nothing if there is no log."""
+        lines = {kind: LineFilter() for kind in kinds if kind is not LogKind.SYSTEM}
         with contextlib.suppress(FileNotFoundError), opened(path, self._indexes) as source:
             for frame in all_frames(source):
-                if frame.kind == kind:
-                    size += len(frame.payload)
-                    if size > limit:
-                        raise OutputTooLargeError
-                    parts.append(bytes(frame.payload))
-        return b"".join(parts)
+                kind = _KINDS.get(frame.kind)
+                if kind in lines:
+                    yield from ((kind, segment) for segment in lines[kind].feed(bytes(frame.payload)))
+                elif kind in kinds:
+                    yield LogKind.SYSTEM, Segment(bytes(frame.payload))
+        for kind, stream in lines.items():
+            yield from ((kind, segment) for segment in stream.finish())
 
     async def ends(self, attempt: Attempt, limit: int) -> Mapping[LogKind, OutputEnd]:
         return await asyncio.to_thread(self._ends, self._files.log(attempt), limit)
@@ -64,29 +73,28 @@ class LogReader:
         found: dict[LogKind, deque[bytes]] = {}
         sizes: Counter[LogKind] = Counter()
         left_out: set[LogKind] = set()
-        with contextlib.suppress(FileNotFoundError), opened(path, self._indexes) as source:
-            for frame in all_frames(source):
-                if (kind := _KINDS.get(frame.kind)) is None or not frame.payload:
-                    continue
-                kept = found.setdefault(kind, deque())
-                kept.append(bytes(frame.payload))
-                sizes[kind] += len(frame.payload)
-                while sizes[kind] - len(kept[0]) >= limit:
-                    sizes[kind] -= len(kept.popleft())
-                    left_out.add(kind)
+        for kind, segment in self._segments(path, list(LogKind)):
+            if not (text := shown(segment)):
+                continue
+            kept = found.setdefault(kind, deque())
+            kept.append(text)
+            sizes[kind] += len(text)
+            while sizes[kind] - len(kept[0]) >= limit:
+                sizes[kind] -= len(kept.popleft())
+                left_out.add(kind)
         return {
             kind: OutputEnd(b"".join(kept)[-limit:], truncated=kind in left_out or sizes[kind] > limit)
             for kind, kept in found.items()
         }
 
-    async def progress(self, attempt: Attempt) -> Progress | None:
-        return await asyncio.to_thread(self._progress, self._files.log(attempt))
+    async def progress(self, attempts: Sequence[Attempt]) -> Sequence[Progress | None]:
+        paths = [self._files.log(attempt) for attempt in attempts]
+        return await asyncio.to_thread(lambda: [self._progress(path) for path in paths])
 
     def _progress(self, path: str) -> Progress | None:
         try:
             with opened(path, self._indexes) as source:
-                start = max(0, source.size - TAIL)
-                return last_progress(source.read(TAIL, start))
+                return progress_before(source.size, source.read)
         except (OSError, ValueError):
             # Progress is a hint: a log that cannot be read now must not fail the call that shows the run.
             return None
@@ -127,7 +135,7 @@ class LogReader:
             return _part(first, skip, most)
         return LogPage(
             pieces=[
-                LogPiece(frame.at, _KINDS[frame.kind], bytes(frame.payload))
+                LogPiece(frame.at, _KINDS[frame.kind], bytes(frame.payload), frame.offset)
                 for frame in found.frames
                 if frame.kind in _KINDS
             ],
@@ -136,36 +144,6 @@ class LogReader:
             over=over,
             damaged=found.damaged,
         )
-
-    def _tail(self, path: str, lines: int, kinds: Collection[LogKind]) -> tuple[int, int]:
-        """Scans the file once, keeping only the offsets of the last pieces that contain enough lines."""
-        kept: deque[tuple[int, int]] = deque()
-        total = 0
-        open_line = False
-        try:
-            with opened(path, self._indexes) as source:
-                for frame in all_frames(source):
-                    if _KINDS.get(frame.kind) not in kinds or not frame.payload:
-                        continue
-                    count = bytes(frame.payload).count(b"\n")
-                    kept.append((frame.offset, count))
-                    total += count
-                    open_line = frame.payload[-1] != 10
-                    while kept and total - kept[0][1] > lines:
-                        total -= kept.popleft()[1]
-                spare = total + open_line - lines
-                if spare <= 0:
-                    return 0, 0
-                while kept[0][1] < spare:
-                    spare -= kept.popleft()[1]
-                start = kept[0][0]
-                payload = bytes(read_frames(source, start, PAGE).frames[0].payload)
-        except FileNotFoundError:
-            return 0, 0
-        skip = 0
-        for _ in range(spare):
-            skip = payload.index(b"\n", skip) + 1
-        return start, skip
 
 
 def _some(found: frames.Scan, size: int) -> frames.Scan:
@@ -185,7 +163,7 @@ def _part(frame: frames.Frame, skip: int, size: int) -> LogPage:
     reached = skip + len(data)
     whole = reached == len(frame.payload)
     return LogPage(
-        pieces=[LogPiece(frame.at, _KINDS[frame.kind], data)] if data else [],
+        pieces=[LogPiece(frame.at, _KINDS[frame.kind], data, frame.offset, skip)] if data else [],
         offset=frame.end if whole else frame.offset,
         skip=0 if whole else reached,
     )
