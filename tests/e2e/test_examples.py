@@ -98,6 +98,7 @@ def test_example(daemon: Daemon, examples: Path, case: dict[str, Any]) -> None:
     repeated = {step.id: step.attempts for step in run.steps if step.attempts > 1 and not step.instances}
     assert repeated == expect.pop("attempts", {})
     assert_same(expect.pop("classes", {}), {step.id: error_class(step) for step in run.steps})
+    assert_same(expect.pop("progress", {}), {step.id: progress_text(step) for step in run.steps})
     assert len(dead_letters(daemon, run_id)) == expect.pop("dead_letters", 0)
     assert not expect, "a case expects what nobody looks at"
     failed = [name for name, state in states.items() if state == "FAILED" and not steps[name].parent]
@@ -109,6 +110,10 @@ def test_example(daemon: Daemon, examples: Path, case: dict[str, Any]) -> None:
 def assert_same(expected: dict[str, Any], found: dict[str, Any]) -> None:
     """What is expected of some is so; the others may be as they are."""
     assert {name: found.get(name) for name in expected} == expected
+
+
+def progress_text(step: run_pb2.Step) -> str:
+    return f"{step.progress_current:g}/{step.progress_total:g} {step.progress_message}"
 
 
 def approve(daemon: Daemon, run_id: str, step: str) -> None:

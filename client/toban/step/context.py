@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -21,6 +22,10 @@ _ANSWERS_WITHIN = 120.0
 _UNREACHABLE = 3
 _LISTED = 1000
 _LONGEST_ERROR = 4000
+# What a line `::progress` may contain: see docs/definition.md.
+_MESSAGE_MOST = 200
+_NUMBERS_END = 999_999_999_999_999
+_CONTROLS = re.compile("[\x00-\x1f\x7f]+")
 
 
 class NotInAStepError(RuntimeError):
@@ -134,13 +139,20 @@ def outputs(**values: Any) -> None:
 
 
 def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else str(value)
+    """A number of at least 0, without an exponent."""
+    if not 0 <= value <= _NUMBERS_END:
+        raise ValueError(f"cannot report {value}: give a number from 0 to {_NUMBERS_END}")
+    return f"{value:.6f}".rstrip("0").rstrip(".")
 
 
 def progress(current: float, total: float | None = None, message: str = "") -> None:
-    """Reports progress: prints a `::progress` line, which the run shows as its progress."""
-    far = _number(current) if total is None else f"{_number(current)}/{_number(total)}"
-    print(f"::progress {far} {message}".rstrip(), flush=True)
+    """Reports the progress of the step: prints a line `::progress`, which the log leaves out.
+
+    Of the message the first 200 characters are kept. Raises ValueError for a number that is negative or too large.
+    """
+    amount = _number(current) if total is None else f"{_number(current)}/{_number(total)}"
+    text = _CONTROLS.sub(" ", message[:_MESSAGE_MOST]).encode(errors="replace").decode()
+    print(f"::progress {amount} {text}".rstrip(), flush=True)
 
 
 def emit(event_type: str | Mapping[str, Any], payload: Any = None, *, dedupe_key: str = "") -> str:

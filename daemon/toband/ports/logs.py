@@ -80,7 +80,7 @@ class Logs(Protocol):
         ...
 
     async def ends(self, attempt: Attempt, limit: int) -> Mapping[LogKind, OutputEnd]:
-        """At most the last `limit` bytes of each stream so far, without progress; streams that have none are left out."""
+        """At most the last `limit` bytes of each stream so far, without progress; only of streams that have some."""
         ...
 
     async def progress(self, attempts: Sequence[Attempt]) -> Sequence[Progress | None]:

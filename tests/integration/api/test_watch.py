@@ -190,8 +190,8 @@ def test_the_last_reported_progress_is_shown_while_a_step_runs_and_kept_after_it
 def test_each_instance_reports_its_own_progress_and_each_attempt_begins_anew(daemon: Daemon, tmp_path: Path) -> None:
     gates = [Gate(str(tmp_path / f"gate{n}")) for n in range(4)]
     script = (
-        f'n={{{{ item }}}}; if [ $TOBAN_ATTEMPT = 1 ]; then echo "::progress $n/10" >&2; read _ < {tmp_path}/gate$n; exit 1; '
-        f"fi; read _ < {tmp_path}/gate$((n+2)); echo '::progress 10/10 done'"
+        'n={{ item }}; if [ $TOBAN_ATTEMPT = 1 ]; then echo "::progress $n/10" >&2; '
+        f"read _ < {tmp_path}/gate$n; exit 1; fi; read _ < {tmp_path}/gate$((n+2)); echo '::progress 10/10 done'"
     )
     each = {"run": script, "for_each": [0, 1], "max_retries": 1, "retry": {"delay": "10ms"}}
     apply(daemon, "reporting-each", {"each": each})

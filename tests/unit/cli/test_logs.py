@@ -137,6 +137,8 @@ def test_since_a_time_of_the_wall_or_of_the_world(cli: Cli, daemon: FakeDaemon, 
         (["--since", "999999999999d"], 2, "cannot read --since"),
         (["--attempt", "2"], 2, "--attempt needs --step"),
         (["--tail", "0"], 2, "--tail"),
+        (["--level", "warn"], 2, "'warn' is not one of 'debug', 'info', 'warning', 'error'"),
+        (["--level", "info", "--raw"], 2, "--level and --raw exclude each other"),
         (["--step", "none"], 5, "no step none"),
     ],
 )
@@ -159,10 +161,30 @@ def test_for_programs(cli: Cli, daemon: FakeDaemon, single: RunRecord) -> None:
         "attempt": 1,
         "stream": "stdout",
         "text": "",
+        "level": "",
+        "message": "",
         "process_execution_id": "one-1",
     }
     assert second["text"] == "夜\n"
     assert end == {"end": {"run_state": "RUN_STATE_SUCCEEDED", "complete": True}}
+
+
+def test_log_lines_have_their_level(cli: Cli, daemon: FakeDaemon, single: RunRecord, several: RunRecord) -> None:
+    for record, step in ((single, "one"), (several, "a")):
+        daemon.write(record, step, b"text\n", "91% 満杯\n".encode(), b"more\n")
+        warning = record.chunks[0].records[1]
+        warning.level, warning.message = run_pb2.LOG_LEVEL_WARNING, "91% 満杯"
+    assert cli("logs", "single").raw.decode() == "text\nwarning: 91% 満杯\nmore\n"
+    assert cli("logs", "several").raw.decode() == "a | text\na | warning: 91% 満杯\na | more\n"
+    second = cli("logs", "single", "-o", "json").objects[1]
+    assert (second["level"], second["message"], second["text"]) == ("warning", "91% 満杯", "91% 満杯\n")
+    cli("logs", "single", "--level", "error")
+    cli("logs", "single", "--raw")
+    asked = [each for each in daemon.seen if isinstance(each, run_pb2.StreamLogsRequest)]
+    assert [(each.raw, each.level) for each in asked[-2:]] == [
+        (False, run_pb2.LOG_LEVEL_ERROR),
+        (True, run_pb2.LOG_LEVEL_UNSPECIFIED),
+    ]
 
 
 def test_a_large_log_keeps_every_byte(cli: Cli, daemon: FakeDaemon, single: RunRecord) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from doubles.daemon.fake_daemon import FakeDaemon, RunRecord
+from toban.cli.wait.run_views import ProgressLines
 from toban.v1 import run_pb2
 
 from .conftest import Cli
@@ -118,7 +119,7 @@ def test_watch(cli: Cli, daemon: FakeDaemon) -> None:
 
     def work() -> None:
         daemon.on_call.clear()
-        daemon.step(record, "a", run_pb2.STEP_STATE_FAILED, reason="exit code 1")
+        daemon.step(record, "a", run_pb2.STEP_STATE_FAILED, reason="exit code 1", progress_current=5, progress_total=20)
         daemon.finish(record, run_pb2.RUN_STATE_FAILED)
 
     daemon.on_call["WatchRun"] = work
@@ -127,10 +128,30 @@ def test_watch(cli: Cli, daemon: FakeDaemon) -> None:
     told = [line.split("  ", 1)[-1] for line in result.out.splitlines()]
     assert told[:2] == ["step a failed: exit code 1", "run failed"]
     assert told[2].startswith("nightly#1 failed after ")
+    assert "5/20 (25%); exit code 1" in cli("runs", "show", "nightly").out
     objects = cli("runs", "watch", "nightly", "-o", "json")
     assert objects.code == 1
     assert objects.objects[0]["run"]["state"] == "RUN_STATE_FAILED"
     assert cli("runs", "watch", "nightly", "-o", "name").out == f"{record.run.id}\n"
+
+
+def test_some_reports_of_progress_are_worth_a_line() -> None:
+    now = 0.0
+    lines = ProgressLines(lambda: now)
+
+    def of(current: float, total: float = 0, *, attempt: int = 1) -> list[str]:
+        step = run_pb2.Step(id="a", attempts=attempt, progress_current=current, progress_total=total)
+        return lines.of([step])
+
+    assert lines.of([run_pb2.Step(id="a")]) == []
+    assert (of(1), of(2)) == (["a: 1"], [])
+    now = 61.0
+    assert (of(3), of(4)) == (["a: 3"], [])
+    assert (of(1, 20, attempt=2), of(2, 20, attempt=2)) == (["a: 1/20 (5%)"], ["a: 2/20 (10%)"])
+    assert (of(1, 20, attempt=2), of(3, 20, attempt=2)) == ([], [])
+    assert of(1, 20, attempt=3) == ["a: 1/20 (5%)"]
+    shown = [line for number in range(1, 4001) for line in of(number, 4000, attempt=4)]
+    assert shown == [f"a: {400 * tenth or 1}/4000 ({10 * tenth}%)" for tenth in range(11)]
 
 
 def test_processes(cli: Cli, failed: RunRecord) -> None:

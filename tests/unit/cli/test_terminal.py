@@ -66,6 +66,10 @@ def test_the_live_view(on_terminal: OnTerminal, daemon: FakeDaemon) -> None:
     daemon.write(record, "one", b" line\r\n10%\r20%\n")
     terminal.wait_for("one | half line\n")
     terminal.wait_for("one | 20%\n")
+    daemon.step(record, "one", run_pb2.STEP_STATE_RUNNING, progress_current=5, progress_total=20, progress_message="行")
+    terminal.wait_for("5/20 (25%) 行")
+    daemon.step(record, "one", run_pb2.STEP_STATE_RUNNING, progress_current=6, progress_total=20)
+    terminal.wait_for("6/20 (30%)")
     daemon.step(record, "one", run_pb2.STEP_STATE_FAILED, exit_code=4)
     daemon.finish(record, run_pb2.RUN_STATE_FAILED, "step one: exit code 4")
     assert terminal.end() == 1
@@ -123,6 +127,15 @@ def test_logs_on_a_terminal_pass_as_they_are(on_terminal: OnTerminal, daemon: Fa
     terminal = on_terminal("--server", daemon.address, "logs", "nightly")
     assert terminal.end() == 0
     assert terminal.raw == b"\x1b[35mmagenta\x1b[0m\r\n"
+
+
+def test_levels_on_a_terminal_have_colours(on_terminal: OnTerminal, daemon: FakeDaemon, record: RunRecord) -> None:
+    daemon.write(record, "one", b"a\n", b"b\n")
+    for line, level in zip(record.chunks[-1].records, (run_pb2.LOG_LEVEL_INFO, run_pb2.LOG_LEVEL_ERROR), strict=True):
+        line.level, line.message = level, line.data.decode().strip()
+    terminal = on_terminal("--server", daemon.address, "logs", "nightly")
+    assert terminal.end() == 0
+    assert terminal.raw == b"info: a\r\n\x1b[31merror:\x1b[0m b\r\n"
 
 
 def test_the_live_view_of_instances_and_loops(on_terminal: OnTerminal, daemon: FakeDaemon) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import io
 import json
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from hypothesis import strategies as st
 import toban.step
 from toban.definition import NO_EVENT, ErrorClass
 from toban.step import context, errors
+from toband.domain.run_model import Progress
+from toband.domain.structured_lines import LineFilter
 from toband.supervise.launch.end_record import parse_outputs
 
 HERE = Path(toban.step.__file__).parent
@@ -152,6 +156,27 @@ def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
     toban.step.progress(3, 1_000_000, "files")
     toban.step.Context().progress(0.5)
     assert capsys.readouterr().out == "::progress 3/1000000 files\n::progress 0.5\n"
+
+
+@given(
+    st.floats(0, 1e14) | st.integers(0, 10**14),
+    st.none() | st.floats(0, 1e14),
+    st.text(st.characters(), max_size=300),
+)
+def test_every_report_is_a_line_that_the_daemon_reads(current: float, total: float | None, message: str) -> None:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        toban.step.progress(current, total, message)
+    (segment,) = LineFilter().feed(printed.getvalue().encode())
+    assert isinstance(segment.line, Progress)
+    assert segment.line.current == pytest.approx(current, abs=1e-6)
+    assert segment.line.total == pytest.approx(total or 0, abs=1e-6)
+
+
+@pytest.mark.parametrize("number", [-1, float("nan"), float("inf"), 1e15])
+def test_no_other_number_is_reported(number: float, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="give a number from 0 to 999999999999999"):
+        toban.step.progress(1, number)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

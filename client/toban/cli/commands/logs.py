@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import run_names, step_names
@@ -14,13 +15,22 @@ from toban.cli.args.names import connect, run_id
 from toban.cli.args.time_options import parse_since
 from toban.cli.error_report import Failure
 from toban.cli.exits import INTERRUPTED, Exit
-from toban.cli.render.log_lines import Prefixer
+from toban.cli.render.log_lines import LEVELS, Prefixer, line_of
 from toban.cli.render.output import emit_line, flush_bytes, to_dict, write_bytes
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, Context, ExitCommand, Option
 
 if TYPE_CHECKING:
     from toban.v1 import run_pb2
+
+
+class Level(Enum):
+    """The least important level to show."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 def logs(
@@ -74,12 +84,25 @@ def logs(
     ] = "",
     timestamps: Annotated[bool, Option("--timestamps", "-t", help="Prefix each line with its time.")] = False,
     stderr_only: Annotated[bool, Option("--stderr-only", help="Only standard error.")] = False,
+    level: Annotated[
+        Level | None,
+        Option(
+            "--level",
+            help="Only lines of at least this level. Other lines count as info on standard output, warning on standard "
+            "error.",
+            show_default=False,
+        ),
+    ] = None,
+    raw: Annotated[
+        bool, Option("--raw", help="The output as it was written, with ::progress and ::log lines.")
+    ] = False,
     output: OutputOption = None,
 ) -> None:
     """Show the output of a run.
 
-    The output of one step is unchanged; with several steps each line begins with the name of its step. A for_each step
-    means all its instances. With -o json each chunk of output is an object on its own line.
+    With several steps each line begins with the name of its step. A for_each step means all its instances. Lines
+    ::progress are left out, and lines ::log are shown with their level; with --raw the output is unchanged. With
+    -o json each chunk of output is an object on its own line.
 
     \b
     Examples:
@@ -87,6 +110,7 @@ def logs(
       toban logs nightly-report#12 --step fetch --tail 50
       toban logs nightly-report --step 'build[3]'
       toban logs nightly-report -f --timestamps
+      toban logs nightly-report --level warning
       toban logs 0192f3a4-5b6c-7d8e-9f01-23456789abcd --stderr-only
       toban logs --process 0192f3a4-5b6c-7d8e-9f01-23456789abcd
     """
@@ -97,6 +121,8 @@ def logs(
         raise Failure("cannot use --step with --process: it is the step of the process", Exit.USAGE)
     if attempt is not None and not step:
         raise Failure("cannot choose an attempt: --attempt needs --step", Exit.USAGE)
+    if raw and level is not None:
+        raise Failure("cannot choose a level: --level and --raw exclude each other", Exit.USAGE)
     start = None
     if since:
         try:
@@ -124,6 +150,10 @@ def logs(
             tail=tail or 0,
             since=start,
             follow=follow,
+            raw=raw,
+            level=run_pb2.LogLevel.Value(f"LOG_LEVEL_{level.name}")
+            if level is not None
+            else run_pb2.LOG_LEVEL_UNSPECIFIED,
         )
         if chosen.members:
             messages = _only(messages, chosen.members)
@@ -207,7 +237,7 @@ def _writer(
     if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         return _Objects().write, lambda: None
     if several or timestamps:
-        prefixer = Prefixer(steps=several, timestamps=timestamps)
+        prefixer = Prefixer(steps=several, timestamps=timestamps, color=here.color)
 
         def prefixed(chunk: run_pb2.LogChunk) -> None:
             write_bytes(prefixer.feed(chunk))
@@ -221,16 +251,16 @@ def _writer(
 
     from toban.v1 import run_pb2
 
-    def raw(chunk: run_pb2.LogChunk) -> None:
+    def plain(chunk: run_pb2.LogChunk) -> None:
         for record in chunk.records:
             if record.stream == run_pb2.LOG_STREAM_SYSTEM:
                 # Messages of Toban must not mix with the output of the step.
                 here.note(f"toban: {record.data.decode('utf-8', 'replace').rstrip()}")
             else:
-                write_bytes(record.data)
+                write_bytes(line_of(record, color=here.color))
         flush_bytes()
 
-    return raw, lambda: None
+    return plain, lambda: None
 
 
 class _Objects:
@@ -257,6 +287,8 @@ class _Objects:
                     "attempt": chunk.attempt,
                     "stream": run_pb2.LogStream.Name(record.stream).removeprefix("LOG_STREAM_").lower(),
                     "text": decoder.decode(record.data),
+                    "level": LEVELS.get(record.level, ""),
+                    "message": record.message,
                     "process_execution_id": chunk.process_execution_id,
                 }
             )

@@ -25,6 +25,20 @@ _PART: Final = re.compile(r"(\[[0-9]+\])?(\.check)?\Z")
 # run_pb2.LOG_STREAM_SYSTEM, without importing run_pb2.
 _SYSTEM: Final = 3
 
+# By run_pb2.LogLevel.
+LEVELS: Final = {1: "debug", 2: "info", 3: "warning", 4: "error"}
+_COLORS: Final = {1: "2", 3: "33", 4: "31"}
+
+
+def line_of(record: run_pb2.LogRecord, *, color: bool) -> bytes:
+    """The bytes of a record of output; of a `::log` line its level and message."""
+    if not record.level:
+        return record.data
+    word = f"{LEVELS.get(record.level, str(record.level))}:"
+    if color and (code := _COLORS.get(record.level)):
+        word = f"\x1b[{code}m{word}\x1b[0m"
+    return f"{word} {record.message}\n".encode()
+
 
 @dataclass(slots=True)
 class _Rest:
@@ -35,7 +49,8 @@ class _Rest:
 class Prefixer:
     """Puts the name of the step and, optionally, the time before each line."""
 
-    def __init__(self, *, steps: bool, timestamps: bool) -> None:
+    def __init__(self, *, steps: bool, timestamps: bool, color: bool = False) -> None:
+        self._color = color
         self._steps = steps
         self._timestamps = timestamps
         self._rests: dict[tuple[str, int], _Rest] = {}
@@ -47,10 +62,11 @@ class Prefixer:
         for record in chunk.records:
             key = (chunk.process_execution_id or f"{chunk.step}/{chunk.attempt}", record.stream)
             rest = self._rests.get(key)
-            data = record.data
             if record.stream == _SYSTEM:
                 # A message of Toban, which may contain untrusted text.
-                data = f"{escaped_line(data.decode('utf-8', 'replace').rstrip())}\n".encode()
+                data = f"{escaped_line(record.data.decode('utf-8', 'replace').rstrip())}\n".encode()
+            else:
+                data = line_of(record, color=self._color)
             prefix = self._prefix(self._name(chunk), record)
             if rest is not None:
                 end = data.find(b"\n") + 1

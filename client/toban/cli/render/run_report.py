@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from toban.cli.human_text import clock, cut, enum_word, span
+from toban.cli.render.log_lines import line_of
 from toban.cli.render.log_tail import LastLines
 from toban.cli.render.output import Column, fields, paint, table, to_dict
 from toban.cli.render.resource_text import sampled, show_resources
@@ -93,7 +94,7 @@ def failed_tails(client: SyncClient, run: run_pb2.Run) -> list[Tail]:
         try:
             for message in client.stream_logs(run.id, step=name, attempt=attempt, tail=_TAIL_LINES):
                 for record in message.chunk.records:
-                    last.feed(record.data)
+                    last.feed(line_of(record, color=False))
         except NotFound:
             continue
         tails.append(Tail(name=name, title=step.title, attempt=attempt, lines=last.shown()))

@@ -104,11 +104,12 @@ def shortfall(run: run_pb2.Run) -> str:
     return ", ".join(parts)
 
 
-def progress_text(run: run_pb2.Run) -> str:
-    """The last progress that a step reported, such as `5/20 rows`; empty if none did."""
-    if not (run.progress_current or run.progress_total or run.progress_message):
+def progress_text(reporter: run_pb2.Run | run_pb2.Step) -> str:
+    """The last progress of a run or a step, such as `5/20 (25%) rows`; empty if none was reported."""
+    current, total = reporter.progress_current, reporter.progress_total
+    if not (current or total or reporter.progress_message):
         return ""
-    amount = f"{run.progress_current:.15g}"
-    if run.progress_total:
-        amount += f"/{run.progress_total:.15g}"
-    return f"{amount} {run.progress_message}".rstrip()
+    amount = f"{current:.15g}"
+    if total:
+        amount += f"/{total:.15g} ({int(100 * current / total)}%)"
+    return f"{amount} {reporter.progress_message}".rstrip()

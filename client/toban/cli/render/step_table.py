@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from toban.cli.human_text import clock, span
+from toban.cli.render.run_text import progress_text
 from toban.cli.render.step_text import step_note, step_order, step_state, step_style, tally
 from toban.v1 import run_pb2
 
@@ -107,9 +108,9 @@ def row_note(
     now: datetime,
     names: Mapping[str, str] | None = None,
 ) -> str:
-    """The note of a step, with a count of its instances or with its own item."""
+    """The note of a step, with a count of its instances or with its own item, and with its progress."""
     about = f"{len(own)} instances: {tally(own)}" if len(own) > 1 else _item(step)
-    return "; ".join(filter(None, (about, step_note(step, now=now, names=names))))
+    return "; ".join(filter(None, (about, progress_text(step), step_note(step, now=now, names=names))))
 
 
 def _item(step: run_pb2.Step) -> str:

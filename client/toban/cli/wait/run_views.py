@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Self
+from typing import Final, Self
 
+from toban.cli.human_text import one_line
 from toban.cli.render.output import emit_line, flush_bytes, paint, to_dict, write_bytes
-from toban.cli.render.run_text import run_name, run_state, run_style
+from toban.cli.render.run_text import progress_text, run_name, run_state, run_style
 from toban.cli.render.step_text import needs_approval, step_line, step_style, typed
 from toban.cli.session import Session
 from toban.v1 import run_pb2
+
+# Seconds between two lines about a step that reports no total.
+_REPORTS_EVERY: Final = 60.0
 
 
 class Tracker:
@@ -58,6 +63,30 @@ class JsonLines(View):
         emit_line(to_dict(change))
 
 
+class ProgressLines:
+    """Chooses the reports of progress that are worth a line: per step each tenth of its total, else one per minute."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` is monotonic."""
+        self._clock = clock
+        # By step: its attempt, and the number of tenths or minutes.
+        self._shown: dict[str, tuple[int, int]] = {}
+
+    def of(self, steps: Iterable[run_pb2.Step]) -> list[str]:
+        """Lines for those of the steps whose progress is worth one."""
+        lines = []
+        for step in steps:
+            if not (text := progress_text(step)):
+                continue
+            whole = step.progress_total
+            share = 10 * step.progress_current / whole if whole else self._clock() / _REPORTS_EVERY
+            now = step.attempts, int(share)
+            if now > self._shown.get(step.id, (0, 0)) or step.id not in self._shown:
+                self._shown[step.id] = now
+                lines.append(one_line(f"{step.id}: {text}"))
+        return lines
+
+
 class PlainOutput(View):
     """Writes the output of the steps, and notes on failures, retries and approvals."""
 
@@ -65,8 +94,11 @@ class PlainOutput(View):
 
     def __init__(self, here: Session) -> None:
         self._here = here
+        self._progress = ProgressLines()
 
     def changed(self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]) -> None:
+        for line in self._progress.of(change.run.steps if change.change else ()):
+            self._here.note(f"toban: step {line}")
         for step in moved:
             if self._here.verbose or _matters(step):
                 self._here.note(f"toban: step {step_line(step)}")
@@ -92,8 +124,11 @@ class ChangeLines(View):
     def __init__(self, here: Session) -> None:
         self._here = here
         self._state = ""
+        self._progress = ProgressLines()
 
     def changed(self, tracker: Tracker, change: run_pb2.WatchRunResponse, moved: Sequence[run_pb2.Step]) -> None:
+        for line in self._progress.of(change.run.steps if change.change else ()):
+            self._line(f"step {line}")
         # The first message also has steps that have not changed yet.
         for step in moved:
             if change.change or step.state != run_pb2.STEP_STATE_PENDING:
