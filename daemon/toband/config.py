@@ -17,6 +17,7 @@ from toban.definition import format_duration, format_size, parse_duration, parse
 from toban.definition.schema.fields import check_name
 from toban.definition.scripts.shells import DEFAULT_SHELL, check_shell
 from toban.definition.timing.blackouts import parse_blackout
+from toban.definition.timing.business_days import default_calendar
 
 SOCKET_PATH_MOST = 107
 GIB = 1024**3
@@ -51,6 +52,8 @@ class Config:
     database: str
     timezone: str
     """The IANA name of the default time zone of schedules, and of `blackout`."""
+    calendar: str
+    """The default calendar of schedules: a country, or the absolute path of a file; empty: none."""
     blackout: tuple[str, ...]
     """Windows in which schedules start no runs, in the syntax of `parse_blackout`."""
     shell: str
@@ -94,6 +97,7 @@ class Config:
             "listen": list(self.listen),
             "database": _without_password(self.database),
             "timezone": self.timezone,
+            "calendar": self.calendar,
             "blackout": list(self.blackout),
             "shell": self.shell,
             "definitions": list(self.definitions),
@@ -245,6 +249,12 @@ def _timezone(value: Any) -> str:
     return text
 
 
+def _calendar(value: Any) -> str:
+    text = _text(value)
+    default_calendar(text)
+    return text
+
+
 def _is_zone(name: str) -> bool:
     try:
         ZoneInfo(name)
@@ -287,6 +297,7 @@ _KEYS: Mapping[str, Callable[[Any], Any]] = {
     "listen": _listen,
     "database": _database,
     "timezone": _timezone,
+    "calendar": _calendar,
     "blackout": _blackout,
     "shell": _shell,
     "definitions": _definitions,
@@ -356,6 +367,7 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         listen=values["listen"],
         database=values.get("database", f"sqlite:///{quote(state_dir)}/toban.db"),
         timezone=values["timezone"] if "timezone" in values else _host_timezone(),
+        calendar=values.get("calendar", ""),
         blackout=values.get("blackout", ()),
         shell=values.get("shell", DEFAULT_SHELL),
         definitions=values.get("definitions", ()),

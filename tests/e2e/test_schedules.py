@@ -14,7 +14,7 @@ import pytest
 
 from helpers.daemon import Daemon, run_state, running_daemon
 from helpers.wait import wait_until
-from toban.v1 import run_pb2, system_pb2, workflow_pb2
+from toban.v1 import run_pb2, schedule_pb2, system_pb2, workflow_pb2
 
 EVERY_SECOND = '"* * * * * *"'
 
@@ -75,6 +75,11 @@ def upcoming(daemon: Daemon, name: str) -> list[datetime]:
     request = workflow_pb2.PreviewScheduleRequest(workflow=name, count=12)
     found = daemon.workflows.PreviewSchedule(request, timeout=20).due_times
     return [due.due_at.ToDatetime(UTC).astimezone(ZoneInfo(due.timezone)) for due in found]
+
+
+def problems(daemon: Daemon, source: str) -> list[str]:
+    request = workflow_pb2.ValidateWorkflowRequest(definition=workflow_pb2.Definition(source=source))
+    return [each.message for each in daemon.workflows.ValidateWorkflow(request, timeout=20).problems]
 
 
 def weeks_around(now: datetime) -> str:
@@ -219,6 +224,54 @@ def test_a_backfill_survives_a_crash_and_starts_each_due_time_once(tmp_path: Pat
         with pytest.raises(grpc.RpcError, match="nope"):
             daemon.workflows.BackfillSchedule(few, timeout=20)
         assert len(runs_of(daemon, "past")) == 6
+
+
+def test_schedules_follow_their_calendar(tmp_path: Path) -> None:
+    days = tmp_path / "days"
+    coming = datetime.now(UTC).date() + timedelta(days=2)
+    days.write_text(f"weekend: []\nholidays: [{coming}]\n")
+    settings = {"TOBAN_TIMEZONE": "UTC", "TOBAN_CALENDAR": "jp"}
+    with running_daemon(tmp_path / "state", environment=settings) as daemon:
+        daemon.apply(definition("local", f"{{cron: '0 9 * * *', calendar: {{file: {days}}}}}"))
+        daemon.apply(definition("last", "{when: 最終営業日の18時}"))
+        shown = daemon.workflows.GetWorkflow(workflow_pb2.GetWorkflowRequest(name="last"), timeout=20).workflow
+        assert list(shown.schedules) == [
+            "最終営業日の18時: every day at 18:00, on the last business day of the month (jp) UTC"
+        ]
+        closing = upcoming(daemon, "last")
+        assert len({(at.year, at.month) for at in closing}) == len(closing)
+        assert {(at.hour, at.minute) for at in closing} == {(18, 0)}
+        assert coming not in {at.date() for at in upcoming(daemon, "local")}
+        read = daemon.schedules.InterpretTime(schedule_pb2.InterpretTimeRequest(words="毎営業日9時"), timeout=20)
+        assert read.understood == "毎営業日(jp) 09:00 (UTC)"
+        # Another calendar moves what is still to come.
+        days.write_text(f"weekend: []\nholidays: [{coming + timedelta(days=1)}]\n")
+        assert daemon.stop() == 0
+        daemon.start()
+        wait_until(lambda: coming in {at.date() for at in upcoming(daemon, "local")}, "the old calendar is in use")
+        assert coming + timedelta(days=1) not in {at.date() for at in upcoming(daemon, "local")}
+        # Without its file it goes on as before, and says so.
+        days.unlink()
+        assert daemon.stop() == 0
+        daemon.start()
+        wait_until(
+            lambda: any(
+                each.name == "calendars"
+                for each in daemon.system.GetInfo(system_pb2.GetInfoRequest(), timeout=20).health.conditions
+            ),
+            "nothing is reported",
+        )
+        assert coming in {at.date() for at in upcoming(daemon, "local")}
+        (why_not,) = problems(daemon, definition("other", f"{{cron: '0 9 * * *', calendar: {{file: {days}}}}}"))
+        assert why_not == f"cannot read the calendar {days}: No such file or directory"
+
+
+def test_business_days_without_a_calendar_are_refused(daemon: Daemon) -> None:
+    for schedule in ("{cron: '0 9 * * *', business_day: only}", "{when: every business day at 9}"):
+        (found,) = problems(daemon, definition("closed", schedule))
+        assert "no calendar says which days are business days" in found
+    daemon.apply(definition("open", "{when: every business day at 9}", "calendar: jp"))
+    assert all(at.weekday() < 5 for at in upcoming(daemon, "open"))
 
 
 def test_a_change_of_the_definition_changes_the_schedule_at_once(daemon: Daemon) -> None:

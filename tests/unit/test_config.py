@@ -32,6 +32,7 @@ def sources(config: Config) -> dict[str, tuple[object, str]]:
 
 OTHERS = {
     "timezone": ("Asia/Tokyo", "default"),
+    "calendar": ("", "default"),
     "shell": ("sh", "default"),
     "blackout": ([], "default"),
     "definitions": ([], "default"),

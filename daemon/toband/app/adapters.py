@@ -21,6 +21,7 @@ from toband.supervise.artifacts.artifact_store import ArtifactFiles
 from toband.supervise.artifacts.value_files import ValueFiles
 from toband.supervise.files.file_budget import FileLimits
 from toband.supervise.files.run_files import RunFiles
+from toband.supervise.host.calendar_files import HostCalendarFiles
 from toband.supervise.host.disk import StateDisk
 from toband.supervise.host.host_inspection import HostInspection
 from toband.supervise.host.run_archive import RunArchive
@@ -70,6 +71,7 @@ class Adapters:
             rate=config.artifact_rate,
             conditions=health,
         )
+        self.calendar_files = HostCalendarFiles()
         self.disk = StateDisk(config.state_dir, self.store.file)
         self.descriptors = OwnDescriptors()
         self.server = Server()
@@ -79,7 +81,8 @@ class Adapters:
         )
         self.definition_files = WatchedFiles(config.definitions)
         self.definition_memory = RememberedFiles(
-            state.join("definition-files.jsonl"), reader_of_definitions(__version__, config.timezone, config.shell)
+            state.join("definition-files.jsonl"),
+            reader_of_definitions(__version__, config.timezone, config.shell, config.calendar),
         )
         # Two pools of processes: a definition that is slow to parse delays no step.
         self.evaluation_sandbox = ProcessSandbox()

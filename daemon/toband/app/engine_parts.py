@@ -13,6 +13,7 @@ from typing import Any
 
 import uuid_utils
 
+from toban.definition.timing.business_days import default_calendar
 from toband import __version__
 from toband.alarm.alarm_clock import ApsAlarmClock
 from toband.app.adapters import Adapters, SystemClock
@@ -41,6 +42,7 @@ from toband.engine.runs.run_artifacts import RunArtifacts
 from toband.engine.runs.run_control import RunControl
 from toband.engine.schedules.active_blackouts import ActiveBlackouts
 from toband.engine.schedules.backfill import Backfill
+from toband.engine.schedules.calendar_refresh import CalendarRefresh
 from toband.engine.schedules.schedule_queries import ScheduleQueries
 from toband.engine.schedules.scheduler import RunScheduler
 from toband.engine.schedules.subject_schedules import SubjectSchedules
@@ -129,12 +131,21 @@ class EngineParts:
             boot=state.boot(launcher.boot_id, clock.now()),
             definitions_read=definitions_read,
         )
+        self.calendars = CalendarRefresh(
+            store=store,
+            files=adapters.calendar_files,
+            default=default_calendar(config.calendar),
+            clock=clock,
+            conditions=health,
+            changed=self.scheduling.changed,
+        )
         self.subjects = SubjectSchedules(
             store=store,
             clock=clock,
             ids=ids,
             admission=admission,
             zone=config.timezone,
+            calendar=lambda: self.calendars.current,
             changed=self.scheduling.changed,
         )
         self.outlook = ScheduleQueries(store=store, clock=clock, blackouts=blackouts, draining=draining)
@@ -163,6 +174,8 @@ class EngineParts:
             admission=admission,
             zone=config.timezone,
             shell=config.shell,
+            calendar=default_calendar(config.calendar),
+            read_file=adapters.calendar_files.read,
             refusal=partial(files.refusal, ""),
         )
         self.workflows = Workflows(applier, changed=self._definitions_changed, origins=self.runs.origins)
@@ -182,7 +195,12 @@ class EngineParts:
 
     def starters(self) -> list[Coroutine[Any, Any, None]]:
         """Work that starts runs. Cancelled first at a stop: later due times and events are for the next daemon."""
-        return [self.scheduling.run(), self.events.run()]
+        return [self._schedule(), self.events.run()]
+
+    async def _schedule(self) -> None:
+        """Decides no due time by the calendar of an earlier start."""
+        await self.calendars.ready.wait()
+        await self.scheduling.run()
 
     def companions(self) -> list[Coroutine[Any, Any, None]]:
         """Work that continues until the end of a stop."""
@@ -194,6 +212,7 @@ class EngineParts:
             self.sampler.run(),
             self.definition_files.run(),
             self.file_watches.run(),
+            self.calendars.run(),
         ]
 
     def end_streams(self) -> None:

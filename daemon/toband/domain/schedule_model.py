@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from toban.definition import Workflow
+from toban.definition.timing.business_days import CalendarError, with_data
 from toban.definition.timing.due import jitter_of, next_due
-from toban.definition.timing.phrases.phrase_schedules import resolve_words
+from toban.definition.timing.phrases.phrase_resolution import NO_CALENDAR
+from toban.definition.timing.phrases.phrase_schedules import resolve_words, with_meaning
 from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.not_started import NotStarted
 
@@ -90,12 +93,20 @@ class Start:
 
 
 def entries_of(
-    workflow: Workflow, *, zone: str, now: datetime, known: Mapping[tuple[str, str], Schedule]
+    workflow: Workflow,
+    *,
+    zone: str,
+    now: datetime,
+    known: Mapping[tuple[str, str], Schedule],
+    calendar: Mapping[str, Any] | None = None,
+    read_file: Callable[[str], str],
 ) -> tuple[ScheduleEntry, ...]:
-    """The schedules of a definition that is stored now. `zone` is for those that name none.
+    """The schedules of a definition that is stored now. `zone` and `calendar` are for those that name none.
+
+    Files of calendars are read with `read_file`.
 
     Time phrases are interpreted as of now, or as `known` recorded when they were first stored, in their zone. Raises
-    PhraseError.
+    PhraseError, CalendarError.
     """
     entries = []
     for index, spec in enumerate(workflow.schedules):
@@ -104,7 +115,13 @@ def entries_of(
             id=f"{workflow.name}/{index}",
             workflow=workflow.name,
             index=index,
-            spec=_resolved(spec, name, now, known),
+            spec=_resolved(
+                spec if spec.calendar else replace(spec, calendar=workflow.calendar or calendar or {}),
+                name,
+                now,
+                known,
+                read_file,
+            ),
             zone=name,
             stored_at=now,
             next_due=None,
@@ -114,13 +131,38 @@ def entries_of(
     return tuple(entries)
 
 
-def _resolved(spec: Schedule, zone: str, now: datetime, known: Mapping[tuple[str, str], Schedule]) -> Schedule:
-    if not spec.words or spec.cron or spec.every is not None or spec.at is not None:
-        return spec
-    before = known.get((spec.words, zone))
-    if before is not None:
-        return replace(spec, cron=before.cron, every=before.every, at=before.at)
-    return resolve_words(spec, now=now, zone=ZoneInfo(zone))
+def _resolved(
+    spec: Schedule,
+    zone: str,
+    now: datetime,
+    known: Mapping[tuple[str, str], Schedule],
+    read_file: Callable[[str], str],
+) -> Schedule:
+    """The schedule with the meaning of its words, and with the data of its calendar if it uses one."""
+    given = spec.calendar
+    if spec.words and not spec.cron and spec.every is None and spec.at is None:
+        before = known.get((spec.words, zone))
+        if before is not None:
+            spec = with_meaning(spec, before)
+        else:
+            loaded = with_data(given, read_file) if given else None
+            spec = resolve_words(spec, now=now, zone=ZoneInfo(zone), calendar=loaded)
+    if spec.business_day == "":
+        return replace(spec, calendar={})
+    if not given:
+        raise CalendarError(NO_CALENDAR)
+    return replace(spec, calendar=with_data(given, read_file))
+
+
+def renewed(entry: ScheduleEntry, now: datetime, read_file: Callable[[str], str]) -> ScheduleEntry:
+    """The entry with the data that its calendar has now; a due time that has come stays. Raises CalendarError."""
+    calendar = with_data(entry.spec.calendar, read_file)
+    if calendar == entry.spec.calendar:
+        return entry
+    changed = replace(entry, spec=replace(entry.spec, calendar=calendar))
+    if entry.next_due is not None and entry.next_due <= now:
+        return changed
+    return first_due(changed, now)
 
 
 def first_due(entry: ScheduleEntry, after: datetime) -> ScheduleEntry:

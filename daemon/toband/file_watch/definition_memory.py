@@ -80,8 +80,8 @@ class RememberedFiles:
         os.replace(new, self._path)
 
 
-def reader_of_definitions(version: str, zone: str, shell: str) -> str:
-    """Changes with everything that parsing depends on: release, code of the parser, default time zone and shell."""
+def reader_of_definitions(version: str, zone: str, shell: str, calendar: str) -> str:
+    """Changes with everything that storing depends on: release, parser, default zone, shell and calendar."""
     digest = hashlib.sha256()
     for folder in definition.__path__:
         for place, folders, names in os.walk(folder):
@@ -90,7 +90,7 @@ def reader_of_definitions(version: str, zone: str, shell: str) -> str:
                 if name.endswith(".py"):
                     with open(os.path.join(place, name), "rb") as file:
                         digest.update(file.read())
-    return f"{version} {zone} {shell} {digest.hexdigest()}"
+    return f"{version} {zone} {shell} {calendar} {digest.hexdigest()}"
 
 
 def _line(path: str, known: KnownFile | None) -> str:

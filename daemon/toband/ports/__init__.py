@@ -14,6 +14,7 @@ from toband.ports.artifacts import (
 )
 from toband.ports.attempts import AttemptStore
 from toband.ports.boot import Boot
+from toband.ports.calendars import CalendarFiles
 from toband.ports.clock import (
     Clock,
 )
@@ -127,6 +128,7 @@ __all__ = [
     "AttemptSeen",
     "AttemptStore",
     "Boot",
+    "CalendarFiles",
     "Clock",
     "ClockReading",
     "Collect",

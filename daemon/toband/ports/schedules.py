@@ -77,6 +77,10 @@ class ScheduleStore(Protocol):
         """The result of `create_schedule` if this request was made before. Raises RequestReusedError."""
         ...
 
+    async def renew_schedule(self, before: ScheduleEntry, after: ScheduleEntry) -> bool:
+        """Replaces the rule and the next due time of a schedule if it still equals `before`; whether it did."""
+        ...
+
     async def cancel_schedule(self, schedule_id: str, *, at: datetime) -> ScheduleEntry | None:
         """The schedule as it is now; None if no subject has it. A schedule that is not active stays as it is."""
         ...

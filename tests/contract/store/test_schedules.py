@@ -393,3 +393,30 @@ async def test_those_of_subjects_alone(store: Store) -> None:
     assert await store.list_schedules(of_subjects=True) == [first, last]
     assert await names(store, of_subjects=True, workflow="backup") == ["a"]
     assert await names(store, of_subjects=True, after="a", limit=1) == ["c"]
+
+
+async def test_a_renewed_schedule_has_another_rule_and_due_time(store: Store) -> None:
+    before = entry(0, Schedule(cron="0 9 * * *", calendar={"country": "jp", "data": "1"}, business_day="only"))
+    await with_schedules(store, before)
+    calendar = {"country": "jp", "data": "2"}
+    after = replace(before, spec=replace(before.spec, calendar=calendar), next_due=later(3600))
+    assert await store.renew_schedule(before, after)
+    assert await store.list_schedules() == [after]
+    assert await store.earliest_alarm() == later(3600)
+    # What was decided or changed meanwhile stays.
+    assert not await store.renew_schedule(before, replace(after, next_due=later(7200)))
+    assert not await store.renew_schedule(replace(after, occurrences=3), replace(after, next_due=later(7200)))
+    assert await store.list_schedules() == [after]
+
+
+async def test_the_data_of_a_calendar_alone_makes_no_other_schedule(store: Store) -> None:
+    calendar = {"country": "jp", "data": "1"}
+    spec = Schedule(cron="0 9 * * *", calendar=calendar, business_day="only")
+    stored = entry(0, spec, occurrences=3)
+    await with_schedules(store, stored)
+    newer = entry(0, replace(spec, calendar=calendar | {"data": "2"}), stored_at=later(60))
+    await store.update_workflow(text(source="# 2", schedules=(newer,)), at=later(60))
+    assert await store.list_schedules() == [stored]
+    other = replace(newer, spec=replace(spec, calendar={"country": "us", "data": "2"}))
+    await store.update_workflow(text(source="# 3", schedules=(other,)), at=later(60))
+    assert await store.list_schedules() == [other]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,30 @@ scopes: {{quick: [a]}}
     assert describe(found.schedules[0]).endswith("10 times at most, scope quick")
 
 
+def test_calendars(workflow: Read) -> None:
+    found = workflow(
+        f"""\
+{HEAD}calendar: {{country: jp, holidays: [2026-12-29], workdays: ["2026-12-30"]}}
+schedule:
+  - {{cron: '@daily', calendar: us-ca}}
+  - {{cron: '@daily', calendar: {{file: /etc/days}}, business_day: next}}
+  - {{cron: '@daily', business_day: -1}}
+  - {{when: every business day at 9, calendar: jp}}
+  - {{when: 翌営業日}}
+{STEPS}"""
+    )
+    assert found.calendar == {"country": "jp", "holidays": ["2026-12-29"], "workdays": ["2026-12-30"]}
+    daily = Schedule(cron="0 0 * * *")
+    assert found.schedules == (
+        replace(daily, calendar={"country": "us-ca"}, business_day="only"),
+        replace(daily, calendar={"file": "/etc/days"}, business_day="next"),
+        replace(daily, business_day=-1),
+        Schedule(words="every business day at 9", calendar={"country": "jp"}),
+        Schedule(words="翌営業日"),
+    )
+    assert Workflow.from_dict(found.to_dict()) == found
+
+
 def test_each_way_to_say_when(workflow: Read) -> None:
     found = workflow(
         f"""\
@@ -146,6 +171,25 @@ def test_a_job_has_schedules_that_its_users_do_not_inherit() -> None:
             *("schedule.scope", 30, 'unknown scope "quik": did you mean "quick"?'),
         ),
         ("schedule: {every: 1h, scope: x}", "schedule.scope", 30, 'unknown scope "x": there are no scopes'),
+        ("schedule: {cron: '@daily', calendar: xx}", "schedule.calendar", 38, 'unknown country "xx"'),
+        (
+            "schedule: {cron: '@daily', business_day: none}",
+            "schedule.business_day",
+            42,
+            "expected only, next, previous",
+        ),
+        ("schedule: {cron: '@daily', business_day: 24}", "schedule.business_day", 42, "or -1 for the last, found"),
+        ("schedule: {every: 1h, calendar: jp}", "schedule.calendar", 23, "applies only to local times that repeat"),
+        (
+            "schedule: {cron: '@reboot', business_day: only}",
+            *("schedule.business_day", 29, "applies only to local times that repeat"),
+        ),
+        ("schedule: {when: in 2 hours, calendar: jp}", "schedule.calendar", 30, "applies only to local times"),
+        (
+            "schedule: {when: every business day, business_day: next}",
+            *("schedule.business_day", 38, "the words say it already: remove it"),
+        ),
+        ("calendar: {file: x}", "calendar", 11, "expected the absolute path of a file"),
         ("schedule: {corn: x, every: 1h}", "schedule.corn", 12, 'did you mean "cron"?'),
         ("schedule: {cron: x}", "schedule.cron", 18, "expected 5 or 6 fields"),
         ("schedule: {every: x}", "schedule.every", 19, "expected a duration"),

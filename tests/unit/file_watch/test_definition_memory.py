@@ -86,6 +86,12 @@ async def test_a_place_that_takes_nothing_is_no_trouble(tmp_path: Path) -> None:
 
 
 def test_readers_differ_by_release_and_zone() -> None:
-    assert reader_of_definitions("1", "UTC", "sh") == reader_of_definitions("1", "UTC", "sh")
-    others = (("1", "UTC", "sh"), ("2", "UTC", "sh"), ("1", "X", "sh"), ("1", "UTC", "bash"))
-    assert len({reader_of_definitions(*each) for each in others}) == 4
+    assert reader_of_definitions("1", "UTC", "sh", "jp") == reader_of_definitions("1", "UTC", "sh", "jp")
+    others = [
+        ("1", "UTC", "sh", ""),
+        ("2", "UTC", "sh", ""),
+        ("1", "X", "sh", ""),
+        ("1", "UTC", "bash", ""),
+        ("1", "UTC", "sh", "jp"),
+    ]
+    assert len({reader_of_definitions(*each) for each in others}) == 5

@@ -44,7 +44,7 @@ MONDAY = datetime(2026, 11, 16, 10, 20, tzinfo=TOKYO)
 
 def said(group: dict[str, Any], phrase: str) -> Understood:
     zone = ZoneInfo(group["zone"])
-    return interpret(phrase, now=local(group["now"], zone), zone=zone)
+    return interpret(phrase, now=local(group["now"], zone), zone=zone, calendar=group.get("calendar"))
 
 
 def local(text: str, zone: ZoneInfo) -> datetime:
@@ -77,6 +77,8 @@ def test_a_phrase_is_understood(group: dict[str, Any], case: dict[str, Any]) -> 
             every=case.get("every"),
             words=case["say"],
             timezone=group["zone"],
+            calendar=group["calendar"] if "business_day" in case or "uses_calendar" in case else {},
+            business_day=case.get("business_day", ""),
         ),
         recurring=at is None,
         text=case["text"],

@@ -125,6 +125,7 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
         scopes={scope: tuple(dict.fromkeys(names)) for scope, names in values.get("scopes", {}).items()},
         schedules=start.schedules,
         timezone=values.get("timezone", ""),
+        calendar=values.get("calendar", {}),
         blackout=tuple(values.get("blackout", ())),
         triggers=start.triggers,
         event_overlap=values.get("overlap", Overlap.QUEUE),

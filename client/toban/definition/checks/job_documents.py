@@ -23,7 +23,7 @@ from toban.definition.source.problems import Document
 from toban.definition.source.yaml_source import Entry, Node, read_documents
 
 MAX_JOBS = 10_000
-_OF_THE_JOB_ITSELF = frozenset({"id", "name", "title", "labels", "enabled", "timezone"}) | START_FIELDS
+_OF_THE_JOB_ITSELF = frozenset({"id", "name", "title", "labels", "enabled", "timezone", "calendar"}) | START_FIELDS
 _NAMES = TemplateNames(params=None, env=None, steps=None, limit="a job may use run and event only")
 
 
@@ -135,6 +135,7 @@ def _workflow(draft: StepDraft, start: Start) -> Workflow:
         priority=start.priority,
         schedules=start.schedules,
         timezone=values.get("timezone", ""),
+        calendar=values.get("calendar", {}),
         triggers=start.triggers,
         steps={draft.id: build_step(draft)},
         edition=EDITION,

@@ -52,6 +52,8 @@ def _why_never(schedule: Schedule, now: datetime) -> str:
         return f"its end {_shown(schedule.end)} is in the past: the schedule will never run"
     if schedule.cron == REBOOT or not (schedule.cron or schedule.every):
         return ""
+    if "file" in schedule.calendar:
+        return ""  # only the daemon reads it
     leeway = timedelta() if schedule.timezone else _LEEWAY
     zone = ZoneInfo(schedule.timezone or _ANY_ZONE)
     since = max(now, schedule.start or now) - leeway - timedelta(microseconds=1)

@@ -17,6 +17,7 @@ from toban.definition.schema.schedule_fields import MOST_SCHEDULES
 from toban.definition.source.problem_collector import Reporter, join
 from toban.definition.source.yaml_source import Node
 from toban.definition.timing.blackouts import never_ends, parse_blackout
+from toban.definition.timing.business_days import ONLY
 from toban.definition.timing.cron import REBOOT, parse_cron
 from toban.definition.timing.schedule_spec import Schedule
 
@@ -141,6 +142,7 @@ class _Reader:
         self._check_span(fields, values)
         check_scope(fields.get("scope"), values, self._scopes, report)
         self._check_clock_changes(given, fields, values, meant)
+        self._set_calendar(fields, values, meant)
         if "params" not in fields or "params" in values:
             values["params"] = self._bound(fields.get("params"), values.get("params", {}))
             self._check_required(values["params"], node, path)
@@ -160,6 +162,21 @@ class _Reader:
         except ValueError as error:
             self._report.at(found.value, found.path, str(error))
             return None
+
+    def _set_calendar(self, fields: Mapping[str, FieldAt], values: dict[str, Any], meant: Schedule | None) -> None:
+        """A calendar alone means business days only. Only local times have days."""
+        names = [name for name in ("calendar", "business_day") if name in values]
+        if names and (values.get("cron") == REBOOT or "every" in values or "at" in values or _is_absolute(meant)):
+            for name in names:
+                message = f'"{name}" applies only to local times that repeat: remove it'
+                self._report.at(fields[name].key, fields[name].path, message)
+            return
+        in_words = meant is not None and bool(meant.calendar)
+        if in_words and "business_day" in values:
+            message = "the words say it already: remove it"
+            self._report.at(fields["business_day"].key, fields["business_day"].path, message)
+        if "calendar" in values and not in_words:
+            values.setdefault("business_day", ONLY)
 
     def _check_span(self, fields: Mapping[str, FieldAt], values: Mapping[str, Any]) -> None:
         """Reports a schedule that can never be due."""
@@ -238,6 +255,10 @@ def _absolute(meant: Schedule) -> str:
     if meant.every is not None:
         return "words that mean an interval"
     return "words that mean a single time" if meant.at is not None else ""
+
+
+def _is_absolute(meant: Schedule | None) -> bool:
+    return meant is not None and bool(_absolute(meant)) and not meant.calendar
 
 
 def _known(params: Mapping[str, Param | None]) -> str:

@@ -459,11 +459,12 @@ class Workflow:
 
     The steps of `finally` are the last of `steps`; `finally_timeout` is of all of them together.
 
-    Each of `schedules` has its time zone, if it or the workflow names one; `timezone` is the workflow's own, empty for
-    the daemon's. `blackout` are windows as `parse_blackout` reads them. `triggers` are the events that start it, and
-    `event_overlap` is the overlap policy of runs that events start: `overlap` if the file has one, else QUEUE, so that
-    no event is dropped. `watch` are paths whose changes are events; relative ones are below the base directory.
-    `edition` selects the rules of its time, so that a stored version keeps its meaning.
+    Each of `schedules` has its time zone, if it or the workflow names one; `timezone` is the workflow's own, empty
+    for the daemon's, and so is `calendar`. `blackout` are windows as `parse_blackout` reads them. `triggers` are
+    the events that start it, and `event_overlap` is the overlap policy of runs that events start: `overlap` if the
+    file has one, else QUEUE, so that no event is dropped. `watch` are paths whose changes are events; relative ones
+    are below the base directory. `edition` selects the rules of its time, so that a stored version keeps its
+    meaning.
     """
 
     name: str
@@ -487,6 +488,7 @@ class Workflow:
     scopes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     schedules: tuple[Schedule, ...] = ()
     timezone: str = ""
+    calendar: Mapping[str, Any] = field(default_factory=dict)
     blackout: tuple[str, ...] = ()
     triggers: tuple[EventTrigger, ...] = ()
     event_overlap: Overlap = Overlap.QUEUE
@@ -511,6 +513,8 @@ class Workflow:
             added["watch"] = [watch.to_dict() for watch in self.watch]
         if self.locks:
             added["locks"] = list(self.locks)
+        if self.calendar:
+            added["calendar"] = dict(self.calendar)
         if self.edition:
             added["edition"] = self.edition
         if self.env_files:
@@ -573,6 +577,7 @@ class Workflow:
             scopes={name: tuple(steps) for name, steps in data.get("scopes", {}).items()},
             schedules=tuple(map(Schedule.from_dict, data.get("schedules", ()))),
             timezone=data.get("timezone", ""),
+            calendar=data.get("calendar", {}),
             blackout=tuple(data.get("blackout", ())),
             triggers=tuple(map(EventTrigger.from_dict, data.get("triggers", ()))),
             event_overlap=Overlap(data.get("event_overlap", Overlap.QUEUE)),

@@ -62,6 +62,8 @@ from toban.definition.schema.fields import (
 )
 from toban.definition.schema.schedule_fields import (
     MOST_SCHEDULES,
+    BusinessDay,
+    CalendarInput,
     CronText,
     Every,
     Milliseconds,
@@ -143,6 +145,14 @@ class ScheduleInput(DefinitionPart):
     jitter: Spread = Field(0.0, description="Spreads starts over this much time; constant for one schedule.")
     params: dict[str, Any] = Field(default={}, description="Parameters of its runs.")
     scope: Name | None = Field(None, description="The scope of its runs, one of the workflow's scopes.")
+    calendar: CalendarInput | None = Field(
+        None, description="Says which days are business days: a country, a file, or its own; default: the workflow's."
+    )
+    business_day: BusinessDay | None = Field(
+        None,
+        description="Only on business days, or moved to the next or previous one, or never on one; a number: only on "
+        "that business day of the month. Default with a calendar: only.",
+    )
     misfire: Annotated[Misfire, Lax] = Field(
         Misfire.RUN_ONCE,
         description="Due times missed while the daemon was down: skip, run_once or run_all.",
@@ -337,6 +347,7 @@ class JobInput(WorkInput):
         None, description="When it starts by itself: a crontab expression, a mapping, or a list."
     )
     timezone: ZoneName | None = Field(None, description="Of its schedules; default: the daemon's.")
+    calendar: CalendarInput | None = Field(None, description="Of its schedules; default: the daemon's.")
     on: _Triggers | None = Field(None, description="Events that start it: a type, a mapping, or a list.")
     triggers: TriggersInput | None = Field(None, description="Schedule and events in one mapping, instead of both.")
 
@@ -396,6 +407,7 @@ class WorkflowInput(DefinitionPart):
         None, description="When it starts by itself: a crontab expression, a mapping, or a list."
     )
     timezone: ZoneName | None = Field(None, description="Of its schedules and blackouts; default: the daemon's.")
+    calendar: CalendarInput | None = Field(None, description="Of its schedules; default: the daemon's.")
     blackout: Annotated[list[Window], Field(min_length=1)] | None = Field(
         None, description='Windows in which schedules start no runs, such as "0 2 * * sun/2h".'
     )

@@ -12,6 +12,7 @@ from toban.definition.scalars.durations import parse_duration
 from toban.definition.scalars.values import describe
 from toban.definition.schema.fields import DURATION_SCHEMA, Text
 from toban.definition.timing.blackouts import parse_blackout
+from toban.definition.timing.business_days import MODES, MOST_NTH, WEEKDAY_NAMES, check_calendar
 from toban.definition.timing.cron import LAST_YEAR, parse_cron
 from toban.definition.timing.zones import check_zone
 
@@ -51,6 +52,17 @@ def _cron(value: str) -> str:
 
 def _window(value: str) -> str:
     return parse_blackout(value).text
+
+
+def _business_day(value: Any) -> str | int:
+    if value in MODES and isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= abs(value) <= MOST_NTH:
+        return value
+    raise ValueError(
+        f"expected {', '.join(MODES)}, or the number of a business day in its month, such as 3, or -1 for the last, "
+        f"found {describe(value)}"
+    )
 
 
 def _not_too_often(value: float) -> float:
@@ -114,6 +126,49 @@ Window = Annotated[
     str,
     AfterValidator(_window),
     WithJsonSchema({"type": "string", "examples": ["0 2 * * sun/2h"]}),
+]
+_DATES = {"type": "array", "items": {"type": "string", "format": "date", "examples": ["2026-12-29"]}}
+_COUNTRY = {"type": "string", "examples": ["jp", "us-ca"]}
+CalendarInput = Annotated[
+    Any,
+    BeforeValidator(check_calendar),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _COUNTRY,
+                {
+                    "type": "object",
+                    "properties": {"file": {"type": "string", "pattern": "^/"}},
+                    "required": ["file"],
+                    "additionalProperties": False,
+                },
+                {
+                    "type": "object",
+                    "properties": {
+                        "country": _COUNTRY,
+                        "weekend": {"type": "array", "items": {"enum": list(WEEKDAY_NAMES)}, "maxItems": 6},
+                        "holidays": _DATES,
+                        "workdays": _DATES,
+                    },
+                    "minProperties": 1,
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+BusinessDay = Annotated[
+    Any,
+    BeforeValidator(_business_day),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": list(MODES)},
+                {"type": "integer", "minimum": 1, "maximum": MOST_NTH},
+                {"type": "integer", "minimum": -MOST_NTH, "maximum": -1},
+            ]
+        }
+    ),
 ]
 # Whether they are understood depends on the time zone, and is checked later.
 Words = Annotated[

@@ -120,17 +120,17 @@ class Cron:
         if self.reboot:
             return None
         day, second = divmod(moment, DAY_SECONDS)
-        found = self._next_day(day)
+        found = self.next_day(day)
         if found == day:
-            later = self._next_time(second)
+            later = self.next_time(second)
             if later is not None:
                 return day * DAY_SECONDS + later
-            found = self._next_day(day + 1)
+            found = self.next_day(day + 1)
         if found is None:
             return None
         return found * DAY_SECONDS + _second_of_day(self.hours[0], self.minutes[0], self.seconds[0])
 
-    def _next_time(self, second: int) -> int | None:
+    def next_time(self, second: int) -> int | None:
         """The first matching time of day from this one on."""
         hour, minute, second = second // 3600, second // 60 % 60, second % 60
         at = bisect_left(self.hours, hour)
@@ -148,7 +148,7 @@ class Cron:
             return None
         return _second_of_day(self.hours[at], self.minutes[0], self.seconds[0])
 
-    def _next_day(self, ordinal: int) -> int | None:
+    def next_day(self, ordinal: int) -> int | None:
         """The first matching day from this one on. Searches month by month, not day by day."""
         if ordinal > _LAST_DAY:
             return None

@@ -21,6 +21,7 @@ from functools import lru_cache
 from hashlib import sha256
 from zoneinfo import ZoneInfo
 
+from toban.definition.timing.business_days import BusinessCron, load_calendar
 from toban.definition.timing.cron import DAY_SECONDS, LAST_YEAR, Cron, parse_cron
 from toban.definition.timing.schedule_spec import Change, Due, Fold, Gap, Schedule
 from toban.definition.timing.schedule_text import describe
@@ -40,8 +41,8 @@ def occurrences(schedule: Schedule, *, zone: ZoneInfo, after: datetime, stored_a
 
     `zone` is the zone of its crontab expression: `schedule.timezone`, or the daemon's. `every` counts from
     `schedule.start`, which is due itself, or from `stored_at`, which is not. `max_occurrences` and `jitter` are left to
-    the caller, and so is `@reboot`, which has no known due time. Raises ValueError if a time is naive, or the schedule
-    has no rule.
+    the caller, and so is `@reboot`, which has no known due time. Raises ValueError if a time is naive, the schedule has
+    no rule, or its calendar cannot be loaded.
     """
     for moment in (after, stored_at, schedule.start, schedule.end, schedule.at):
         if moment is not None and moment.tzinfo is None:
@@ -78,7 +79,11 @@ def _since(schedule: Schedule, zone: ZoneInfo, after: datetime, stored_at: datet
         if step < _MICROSECOND:
             raise ValueError("cannot compute due times: the interval must be greater than zero")
         return _intervals(step, stored_at.astimezone(UTC) + step if start is None else start, after)
-    return _local_times(parse_cron(schedule.cron), schedule, zone, after)
+    parsed = parse_cron(schedule.cron)
+    cron: Cron | BusinessCron = parsed
+    if schedule.business_day != "" and not parsed.reboot:
+        cron = BusinessCron(parsed, load_calendar(schedule.calendar), schedule.business_day)
+    return _local_times(cron, schedule, zone, after)
 
 
 def _until(end: datetime | None, dues: Iterator[Due]) -> Iterator[Due]:
@@ -109,7 +114,7 @@ class _Piece:
     before: int
 
 
-def _local_times(cron: Cron, schedule: Schedule, zone: ZoneInfo, after: datetime) -> Iterator[Due]:
+def _local_times(cron: Cron | BusinessCron, schedule: Schedule, zone: ZoneInfo, after: datetime) -> Iterator[Due]:
     shifts = not cron.wild and schedule.gap is Gap.SHIFT
     repeats = cron.wild or schedule.fold is Fold.BOTH
     position = max(_seconds(after) + 1, _year_start(_FIRST_YEAR))
@@ -139,7 +144,7 @@ def _local_times(cron: Cron, schedule: Schedule, zone: ZoneInfo, after: datetime
         position = _year_start(year + 1)
 
 
-def _shifts_to_start(cron: Cron, piece: _Piece) -> bool:
+def _shifts_to_start(cron: Cron | BusinessCron, piece: _Piece) -> bool:
     """Whether a time in the gap before this period would match, and its first moment does not match itself."""
     begin, end = piece.start + piece.before, piece.start + piece.offset
     if begin >= end:

@@ -47,7 +47,8 @@ class Schedule:
     names are already expanded. `every` is in seconds, counted from `start`, or from when the schedule was stored.
     `timezone` is a name of the IANA database; empty: the daemon's. Times are aware; `start` and `end` are both
     inclusive. `jitter` is the number of seconds over which runs are spread. At most `max_occurrences` times are due.
-    `scope` selects the steps of its runs; empty: the workflow decides.
+    `scope` selects the steps of its runs; empty: the workflow decides. `business_day` limits or moves its due times by
+    `calendar`, see `business_days`: a mode, or the number of a business day in its month; empty: it does not.
     """
 
     cron: str = ""
@@ -65,6 +66,8 @@ class Schedule:
     misfire_grace: float = DEFAULT_MISFIRE_GRACE
     params: Mapping[str, Any] = field(default_factory=dict)
     scope: str = ""
+    calendar: Mapping[str, Any] = field(default_factory=dict)
+    business_day: str | int = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data, without defaults; `from_dict` returns an equal schedule."""
@@ -84,6 +87,8 @@ class Schedule:
             "misfire_grace": self.misfire_grace,
             "params": dict(self.params),
             "scope": self.scope,
+            "calendar": dict(self.calendar),
+            "business_day": self.business_day,
         }
         return {name: value for name, value in described.items() if value != _DEFAULTS[name]}
 
@@ -110,6 +115,8 @@ class Schedule:
             misfire_grace=data["misfire_grace"],
             params=data["params"],
             scope=data["scope"],
+            calendar=data["calendar"],
+            business_day=data["business_day"],
         )
 
 
@@ -129,6 +136,8 @@ _DEFAULTS: Mapping[str, Any] = {
     "misfire_grace": DEFAULT_MISFIRE_GRACE,
     "params": {},
     "scope": "",
+    "calendar": {},
+    "business_day": "",
 }
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from toban.definition.scalars.durations import format_duration
+from toban.definition.timing.business_days import NEVER, NEXT, ONLY, PREVIOUS, calendar_name
 from toban.definition.timing.cron import LAST_WEEK, Cron, parse_cron
 from toban.definition.timing.schedule_spec import Schedule
 
@@ -27,6 +28,12 @@ _MONTHS = (
 )
 _NTH = {1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 5: "5th", LAST_WEEK: "last"}
 _MOST_IN_WORDS = 4
+_BUSINESS_DAYS = {
+    ONLY: "on business days",
+    NEXT: "or on the next business day",
+    PREVIOUS: "or on the business day before",
+    NEVER: "on days off",
+}
 
 
 def describe(schedule: Schedule) -> str:
@@ -35,6 +42,8 @@ def describe(schedule: Schedule) -> str:
     Raises ValueError if the crontab expression is invalid.
     """
     words = _when(schedule)
+    if schedule.business_day != "":
+        words += f", {_business_days(schedule)}"
     if schedule.cron and schedule.timezone and not parse_cron(schedule.cron).reboot:
         words += f" {schedule.timezone}"
     if schedule.start is not None:
@@ -61,6 +70,24 @@ def describe_in(schedule: Schedule, zone: str) -> str:
     except (KeyError, OSError, OverflowError) as error:
         raise ValueError(f"cannot tell {bare.at} in {zone}: {error}") from error
     return f"{describe(replace(bare, at=local))} {zone}"
+
+
+def _business_days(schedule: Schedule) -> str:
+    calendar = f" ({calendar_name(schedule.calendar)})" if schedule.calendar else ""
+    match schedule.business_day:
+        case int(nth):
+            return f"on the {nth_text(nth)} business day of the month{calendar}"
+        case str(mode):
+            return _BUSINESS_DAYS[mode] + calendar
+
+
+def nth_text(nth: int) -> str:
+    """`3rd`, `last`, `2nd last`."""
+    number = abs(nth)
+    end = "th" if number in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    if nth > 0:
+        return f"{number}{end}"
+    return "last" if nth == -1 else f"{number}{end} last"
 
 
 def _when(schedule: Schedule) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from toban.definition import DefinitionKind, Problem
 from toban.definition.scripts.shells import DEFAULT_SHELL
 from toband.engine.definitions.child_graph import ChildGraph
 from toband.engine.definitions.definition_parser import DefinitionParser
-from toband.engine.definitions.resolver import JobUser, ParsedText, ResolvedDefinition, Resolver
+from toband.engine.definitions.resolver import JobUser, ParsedText, ResolvedDefinition, Resolver, no_file
 from toband.engine.errors import InvalidDefinitionError, WorkflowRecursionError
 from toband.engine.execution.child_locks import ChildLocks, LockProblem
 from toband.engine.health.admission import Admits, Always
@@ -81,16 +81,18 @@ class Applier:
         admission: Admits | None = None,
         zone: str = "UTC",
         shell: str = DEFAULT_SHELL,
+        calendar: Mapping[str, Any] | None = None,
+        read_file: Callable[[str], str] = no_file,
         refusal: Callable[[str], str] = lambda _: "",
     ) -> None:
-        """`zone` is the default time zone of schedules, `shell` the default shell.
+        """`zone` and `calendar` are the defaults of schedules, `shell` the default shell.
 
         `refusal` gives the reason why no step may use a path.
         """
         self.store = store
         self.clock = clock
         self._admission = admission or Always()
-        self._resolver = Resolver(store, clock, zone, parser, refusal, shell)
+        self._resolver = Resolver(store, clock, zone, parser, refusal, shell, calendar, read_file)
 
     async def parse(self, source: str, base_dir: str, **file: str) -> ParsedText:
         return await self._resolver.parse(source, base_dir, **file)

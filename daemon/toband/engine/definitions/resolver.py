@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from toban.definition import DefinitionKind, Document, EventTrigger, Parsed, Problem, Workflow
 from toban.definition.checks.never_due import run_out
 from toban.definition.scripts.shells import DEFAULT_SHELL
+from toban.definition.timing.business_days import CalendarError
 from toban.definition.timing.phrases.phrase import PhraseError
 from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.schedule_model import ScheduleEntry, entries_of
@@ -76,6 +79,11 @@ class _Jobs:
 _NO_JOBS = _Jobs(sources={}, versions={})
 
 
+def no_file(path: str) -> str:
+    """Where calendars have no files."""
+    raise FileNotFoundError(2, "files of calendars are not read here", path)
+
+
 class Resolver:
     def __init__(
         self,
@@ -85,8 +93,12 @@ class Resolver:
         parser: DefinitionParser,
         refusal: Callable[[str], str] = lambda _: "",
         shell: str = DEFAULT_SHELL,
+        calendar: Mapping[str, Any] | None = None,
+        read_file: Callable[[str], str] = no_file,
     ) -> None:
-        """`zone` is the default time zone of schedules, `shell` the default shell.
+        """`zone` and `calendar` are the defaults of schedules, `shell` the default shell.
+
+        `read_file` reads files of calendars.
 
         `refusal`: see `refused_locations`.
         """
@@ -96,6 +108,8 @@ class Resolver:
         self._zone = zone
         self._refusal = refusal
         self._shell = shell
+        self._calendar = calendar
+        self._read_file = read_file
 
     async def parse(self, source: str, base_dir: str, file: str = UNNAMED) -> ParsedText:
         parsed = await self._parser.parse(source, file)
@@ -167,8 +181,18 @@ class Resolver:
                 (entry.spec.words, entry.zone): entry.spec for entry in stored if entry.spec.words and not entry.subject
             }
         try:
-            return entries_of(workflow, zone=self._zone, now=self._clock.now(), known=known), ()
-        except PhraseError as error:
+            make = partial(
+                entries_of,
+                workflow,
+                zone=self._zone,
+                now=self._clock.now(),
+                known=known,
+                calendar=self._calendar,
+                read_file=self._read_file,
+            )
+            # A calendar may be a file, and loading its holidays takes a moment.
+            return await asyncio.to_thread(make) if _needs_calendar(workflow) else make(), ()
+        except (PhraseError, CalendarError) as error:
             return (), [("schedule", str(error))]
 
     async def is_stored(self, text: WorkflowText) -> bool:
@@ -268,6 +292,10 @@ def _by_document(text: ParsedText) -> Sequence[tuple[Document, Sequence[Problem]
         index = jobs.get(rest.partition(".")[0]) if first == "jobs" else None
         found[index if index is not None else (above or [0])[-1]][1].append(problem)
     return found
+
+
+def _needs_calendar(workflow: Workflow) -> bool:
+    return any(schedule.business_day != "" or schedule.words for schedule in workflow.schedules)
 
 
 def _only(parsed: Parsed, before: Document) -> Document:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from toban.definition import SCHEDULE_TRIGGERED, Schedule, Workflow, bind_params
@@ -14,6 +15,7 @@ from toban.definition.scalars.durations import format_duration
 from toban.definition.timing.cron import REBOOT, parse_cron
 from toban.definition.timing.due import occurrences
 from toban.definition.timing.phrases.phrase import PhraseError, Understood, interpret
+from toban.definition.timing.phrases.phrase_schedules import with_meaning
 from toban.definition.timing.schedule_text import describe_in, why_never
 from toban.definition.timing.zones import check_zone
 from toband.domain.emitted_events import Emitted
@@ -61,14 +63,16 @@ class SubjectSchedules:
         ids: Ids,
         admission: Admits,
         zone: str,
+        calendar: Callable[[], Mapping[str, Any]] = dict,
         changed: Callable[[], None],
     ) -> None:
-        """`zone` is the daemon's own; `changed` is called when schedules are added."""
+        """`zone` and `calendar` are the daemon's own; `changed` is called when schedules are added."""
         self._store = store
         self._clock = clock
         self._ids = ids
         self._admission = admission
         self._zone = zone
+        self._calendar = calendar
         self._changed = changed
 
     async def create(
@@ -126,11 +130,11 @@ class SubjectSchedules:
         """The rule with the time that its words mean now, and the action they name. Raises TimeNotUnderstoodError."""
         if rule.words:
             try:
-                found = interpret(rule.words, now=now, zone=ZoneInfo(zone))
+                found = interpret(rule.words, now=now, zone=ZoneInfo(zone), calendar=self._calendar())
             except PhraseError as error:
                 raise TimeNotUnderstoodError(str(error)) from None
             meant = found.schedule
-            return replace(rule, cron=meant.cron, every=meant.every, at=meant.at), found.rest
+            return replace(with_meaning(rule, meant), calendar=meant.calendar), found.rest
         if rule.cron:
             try:
                 reboot = parse_cron(rule.cron).reboot
@@ -171,7 +175,7 @@ class SubjectSchedules:
         zone = check_zone(zone) if zone else self._zone
         now = self._clock.now()
         try:
-            found = interpret(words, now=now, zone=ZoneInfo(zone))
+            found = interpret(words, now=now, zone=ZoneInfo(zone), calendar=self._calendar())
         except PhraseError as error:
             raise TimeNotUnderstoodError(str(error)) from None
         due = occurrences(found.schedule, zone=ZoneInfo(zone), after=now, stored_at=now)
@@ -186,7 +190,8 @@ class SubjectSchedules:
     def understood(self, entry: ScheduleEntry) -> str:
         """The answer of `interpret` when its words were stored; else the rule, such as `every 2h`. Never fails."""
         spec = entry.spec
-        read = _read(spec.words, entry.stored_at, entry.zone) if spec.words else None
+        # Their calendar is part of the rule.
+        read = _read(spec.words, entry.stored_at, entry.zone) if spec.words and not spec.calendar else None
         if read is not None:
             # Another release may interpret them differently: the stored rule counts.
             meant = read.schedule

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     and_,
     bindparam,
@@ -91,7 +92,7 @@ _FIND_OVER = select(table.c.id).where(_OVER).limit(FORGET_AT_ONCE)
 _FORGET = delete(table).where(table.c.id.in_(bindparam("of_ids", expanding=True)))
 
 # Fields that a schedule in words leaves open.
-_MEANT = ("cron", "every", "at")
+_MEANT = ("cron", "every", "at", "business_day")
 
 
 class SqlSchedules(OpenDatabase):
@@ -180,6 +181,16 @@ class SqlSchedules(OpenDatabase):
 
         return await self._write.do(operation)
 
+    async def renew_schedule(self, before: ScheduleEntry, after: ScheduleEntry) -> bool:
+        renewal = update(table).where(table.c.id == before.id, table.c.spec == bindparam("was_spec"), *_as_of(before))
+        changed = {name: value for name, value in _row(after).items() if name in ("spec", "next_due", "alarm")}
+
+        def operation(session: WriteSession) -> bool:
+            found = session.connection.execute(renewal.values(changed), {"was_spec": before.spec.to_dict()})
+            return found.rowcount == 1
+
+        return await self._write.do(operation)
+
     @reading
     def schedule_of_request(self, connection: Connection, request: Request) -> tuple[ScheduleEntry, bool] | None:
         made = recall(connection, request)
@@ -255,6 +266,10 @@ def _says(entry: ScheduleEntry) -> tuple[str, Any]:
     if entry.spec.words:
         for name in _MEANT:
             spec.pop(name, None)
+    # The data of its calendar follow the calendar: see `renew_schedule`.
+    calendar = spec.get("calendar", {})
+    for name in ("content", "data"):
+        calendar.pop(name, None)
     return entry.zone, spec
 
 
@@ -299,6 +314,16 @@ def count(connection: Connection) -> int:
 def _find(connection: Connection, schedule_id: str) -> ScheduleEntry | None:
     found = _entries(connection, _SCHEDULE, of_id=schedule_id)
     return found[0] if found else None
+
+
+def _as_of(entry: ScheduleEntry) -> Sequence[ColumnElement[bool]]:
+    """Nothing about its due times was decided since."""
+    return (
+        table.c.next_due.is_not_distinct_from(entry.next_due),
+        table.c.occurrences == entry.occurrences,
+        table.c.stored_at == entry.stored_at,
+        table.c.cancelled_at.is_(None),
+    )
 
 
 def _row(entry: ScheduleEntry) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
+from toban.definition.timing.business_days import ONLY
 from toban.definition.timing.phrases.english_amounts import amount_of, is_amount, unreadable
 from toban.definition.timing.phrases.english_tokens import (
     MONTHS,
@@ -29,6 +30,7 @@ from toban.definition.timing.phrases.phrase_parts import (
     Hourly,
     Interval,
     Meaning,
+    NextBusinessDay,
     OnDay,
     Part,
     Repeat,
@@ -37,6 +39,7 @@ from toban.definition.timing.phrases.phrase_parts import (
     calendar_day,
     check_month_day,
     interval,
+    nth_business_day,
     nth_weekday_of,
     upcoming,
 )
@@ -128,7 +131,7 @@ class _Reader:
 
     def _day(self) -> Meaning | None:
         if self.at.accept(*_EVERY):
-            return self._every()
+            return self._business() or self._every()
         if self.at.accept("in"):
             return amount_of(self.at)
         if is_amount(self.at):
@@ -136,6 +139,8 @@ class _Reader:
         if (day := self._named() or self._by_adverb()) is not None:
             return day
         self.at.accept("on")
+        if (business := self._business()) is not None:
+            return business
         return self._weekday() or self._date() or self._day_of_month()
 
     def _named(self) -> OnDay | None:
@@ -243,6 +248,38 @@ class _Reader:
         if not (self.at.accept_all("of", "the", "month") or self.at.accept_all("of", "month")):
             raise Unclear("every how many is not clear: write on the 1st of every month")
         return Repeat(days=days, last_day=last_day)
+
+    # Business days
+
+    def _business_day(self) -> bool:
+        return self.at.accept_all("business", "day") or self.at.accept_all("business", "days")
+
+    def _business(self) -> Meaning | None:
+        """Business days, the next business day, the last or the 3rd business day of a month."""
+        ahead = 1 if self.at.word() == "the" else 0
+        if self.at.word(ahead + 1) == "business" and self.at.word(ahead) == "next":
+            self.at.accept("the")
+            self.at.accept("next")
+            self._business_day()
+            return NextBusinessDay()
+        if not ahead and self._business_day():
+            return Repeat(business=ONLY)
+        last = self.at.word(ahead) == "last"
+        if self.at.word(ahead + (1 if last else 2)) != "business":
+            return None
+        self.at.accept("the")
+        nth = -1
+        if not self.at.accept("last"):
+            nth = self.at.take_number("the number of a business day")
+            self.at.accept(*ORDINAL_ENDS)
+        if not self._business_day():
+            raise unreadable(self.at)
+        found = nth_business_day(nth)
+        if self.at.accept("of"):
+            self.at.accept("the", *_EVERY)
+            if not self.at.accept("month"):
+                raise unreadable(self.at)
+        return found
 
     # One day, or several when it is plural
 

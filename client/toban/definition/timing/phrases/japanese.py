@@ -12,17 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, timedelta
 
+from toban.definition.timing.business_days import ONLY
 from toban.definition.timing.phrases.japanese_amounts import amount_of, is_amount, said
 from toban.definition.timing.phrases.japanese_tokens import (
     BETWEEN,
+    BUSINESS_DAY,
     DAYS,
     EVERY,
     EVERY_OR_GAP,
     EVERY_PART,
     LAST_DAY,
+    LAST_NTH,
     MONTHS,
     PARTS,
     UNTIL,
+    WEEK_NUMBER,
     WEEKDAY_ENDS,
     WEEKDAYS,
     WEEKS,
@@ -38,6 +42,7 @@ from toban.definition.timing.phrases.phrase_parts import (
     Hourly,
     Interval,
     Meaning,
+    NextBusinessDay,
     OnDay,
     Part,
     Repeat,
@@ -46,12 +51,15 @@ from toban.definition.timing.phrases.phrase_parts import (
     calendar_day,
     check_month_day,
     interval,
+    nth_business_day,
     nth_weekday_of,
     upcoming,
     upcoming_end,
 )
 from toban.definition.timing.phrases.phrase_resolution import months_after
 from toban.definition.timing.phrases.phrase_text import JAPANESE_WEEKDAYS
+
+_NEXT_BUSINESS = ("次", "の", BUSINESS_DAY)
 
 
 def read(text: str, *, today: date) -> Heard:
@@ -144,6 +152,8 @@ class _Reader:
     def _named_day(self) -> Meaning | None:
         if word := self.at.accept(*DAYS):
             return OnDay(day=self.today + timedelta(days=DAYS[word]))
+        if self.at.accept("翌営業日") or self.at.accept_all("次", BUSINESS_DAY) or self.at.accept_all(*_NEXT_BUSINESS):
+            return NextBusinessDay()
         if word := self.at.accept("今夜", "今晩"):
             self.heard.set_part(Part.TONIGHT, word)
             return OnDay(day=self.today)
@@ -178,7 +188,9 @@ class _Reader:
             "毎週": self._every_week,
             "毎月": self._every_month,
             "毎年": self._every_year,
-            "月末": lambda: Repeat(last_day=True),
+            BUSINESS_DAY: lambda: Repeat(business=ONLY),
+            "毎営業日": lambda: Repeat(business=ONLY),
+            "月末": self._end_of_every_month,
             "月末日": lambda: Repeat(last_day=True),
         }
         if word := self.at.accept(*EVERY_PART):
@@ -186,7 +198,23 @@ class _Reader:
             return Repeat()
         if word := self.at.accept(*forms):
             return forms[word]()
+        return self._nth()
+
+    def _nth(self) -> Repeat | None:
+        """第2火曜, 最終金曜, 第3営業日, 最終営業日; None, and nothing taken, if it is something else."""
+        if self.at.accept_all(LAST_NTH, BUSINESS_DAY):
+            return nth_business_day(-1)
+        if self.at.word() == WEEK_NUMBER and self.at.is_number(1) and self.at.word(2) == BUSINESS_DAY:
+            self.at.accept(WEEK_NUMBER)
+            nth = self.at.take_number("a number")
+            self.at.accept(BUSINESS_DAY)
+            return nth_business_day(nth)
         return nth_weekday(self.at)
+
+    def _end_of_every_month(self) -> Repeat:
+        if self.at.accept_all("の", LAST_NTH, BUSINESS_DAY) or self.at.accept_all(LAST_NTH, BUSINESS_DAY):
+            return nth_business_day(-1)
+        return Repeat(last_day=True)
 
     def _every_hour(self) -> Hourly:
         self._of()
@@ -206,8 +234,11 @@ class _Reader:
 
     def _every_month(self) -> Repeat:
         self._of()
-        if (nth := nth_weekday(self.at)) is not None:
+        if (nth := self._nth()) is not None:
             return nth
+        if self.at.word() in LAST_DAY and BUSINESS_DAY in (self.at.word(2), self.at.word(3)):
+            self.at.accept(*LAST_DAY)
+            return self._end_of_every_month()
         days: set[int] = set()
         last_day = False
         while True:

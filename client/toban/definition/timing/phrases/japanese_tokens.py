@@ -64,14 +64,14 @@ EVERY_OR_GAP = (*EVERY, "おき", "置き")
 UNITS = ("年", "週間", "週", "日", "時間", "分", "秒", *MONTHS_LONG)
 WEEK_NUMBER = "第"
 LAST_NTH = "最終"
+BUSINESS_DAY = "営業日"
 LAST_DAY = ("月末日", "月末", "末日", "末")
 
 _REFUSED = {
     "隔週": "every other week cannot be expressed as a schedule; 2週間ごと counts from now",
     "隔日": "every other day cannot be expressed as a schedule; 2日ごと counts from now",
     "隔月": "every other month cannot be expressed as a schedule",
-    "祝日": "there is no calendar of holidays",
-    "営業日": "there is no calendar of holidays; 平日 is Monday to Friday",
+    "祝日": "write business_day: never with a crontab expression",
     "週末": "it could be once or every time: write 毎週末, or the day",
     "頃": "it is vague: name the time itself",
     "ごろ": "it is vague: name the time itself",
@@ -101,7 +101,7 @@ WORDS = sorted(
         *EVERY_OR_GAP,
         *UNITS,
         *LAST_DAY,
-        *(WEEK_NUMBER, LAST_NTH),
+        *(WEEK_NUMBER, LAST_NTH, BUSINESS_DAY, "毎営業日", "翌営業日"),
         *_REFUSED,
         *("今夜", "今晩", "毎日", "毎週", "毎週末", "毎月", "毎年", "毎時", "毎分", "平日", "次"),
         *("後", "半年", "時", "半"),

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
+from toban.definition.timing.business_days import calendar_name, load_calendar
 from toban.definition.timing.phrases import english, iso_times, japanese
 from toban.definition.timing.phrases.english_tokens import split_action as english_action
 from toban.definition.timing.phrases.japanese_tokens import split_action as japanese_action
@@ -19,11 +22,12 @@ from toban.definition.timing.phrases.phrase_parts import (
     Hourly,
     Interval,
     Meaning,
+    NextBusinessDay,
     Repeat,
     Unclear,
     meaning,
 )
-from toban.definition.timing.phrases.phrase_resolution import resolve
+from toban.definition.timing.phrases.phrase_resolution import NO_CALENDAR, resolve
 from toban.definition.timing.phrases.phrase_text import Tongue, say
 from toban.definition.timing.schedule_spec import Schedule
 
@@ -71,8 +75,8 @@ class Understood:
     rest: str = ""
 
 
-def interpret(text: str, *, now: datetime, zone: ZoneInfo) -> Understood:
-    """The meaning of the phrase at `now` (aware), in `zone`.
+def interpret(text: str, *, now: datetime, zone: ZoneInfo, calendar: Mapping[str, Any] | None = None) -> Understood:
+    """The meaning of the phrase at `now` (aware), in `zone`. `calendar` says which days are business days.
 
     A single time is always after `now`. Raises PhraseError if the phrase is not understood, is ambiguous, or means a
     time that has passed or that a clock change skips; ValueError if `now` is naive.
@@ -86,15 +90,31 @@ def interpret(text: str, *, now: datetime, zone: ZoneInfo) -> Understood:
         if len(text) > LONGEST_PHRASE:
             raise Unclear(f"it is longer than {LONGEST_PHRASE} characters")
         meant, rest = _read(phrase, tongue, now.astimezone(zone).date())
-        when = resolve(meant, now=now, zone=zone)
-        said = say(meant, when, zone=zone, tongue=tongue)
+        business = _uses_calendar(meant)
+        if business and not calendar:
+            raise Unclear(NO_CALENDAR)
+        days = load_calendar(calendar) if business and calendar else None
+        when = resolve(meant, now=now, zone=zone, calendar=days)
+        said = say(meant, when, zone=zone, tongue=tongue, calendar=calendar_name(calendar or {}))
     except Unclear as unclear:
         raise _refused(text, str(unclear), tongue) from None
     except OverflowError:
         raise _refused(text, "that is beyond the end of the calendar", tongue) from None
-    schedule = Schedule(cron=when.cron, every=when.every, at=when.at, words=text, timezone=zone.key)
+    schedule = Schedule(
+        cron=when.cron,
+        every=when.every,
+        at=when.at,
+        words=text,
+        timezone=zone.key,
+        calendar=calendar if business and calendar else {},
+        business_day=meant.business if isinstance(meant, Repeat) else "",
+    )
     recurring = isinstance(meant, Repeat | Interval | Hourly)
     return Understood(schedule=schedule, recurring=recurring, text=said, rest=rest)
+
+
+def _uses_calendar(meant: Meaning) -> bool:
+    return isinstance(meant, NextBusinessDay) or (isinstance(meant, Repeat) and meant.business != "")
 
 
 def _refused(text: str, reason: str, tongue: Tongue) -> PhraseError:

@@ -13,6 +13,7 @@ from datetime import MAXYEAR, date, datetime
 from enum import Enum
 
 from toban.definition.scalars.durations import MAX_DURATION
+from toban.definition.timing.business_days import MOST_NTH
 from toban.definition.timing.cron import LAST_WEEK
 
 MONDAY, FRIDAY, SATURDAY, SUNDAY = 0, 4, 5, 6
@@ -126,7 +127,8 @@ class Hourly:
 class Repeat:
     """On every matching day. Weekdays count from Monday, 0. `last_day` is the last day of the month.
 
-    `weeks` limits the weekdays to the first, second … of the month, or the last: `LAST_WEEK`.
+    `weeks` limits the weekdays to the first, second … of the month, or the last: `LAST_WEEK`. `business` is the
+    `business_day` of its schedule.
     """
 
     weekdays: frozenset[int] = frozenset()
@@ -134,6 +136,7 @@ class Repeat:
     month: int | None = None
     days: frozenset[int] = frozenset()
     last_day: bool = False
+    business: str | int = ""
     clock: ClockTime | None = None
 
     @property
@@ -141,7 +144,14 @@ class Repeat:
         return not (self.weekdays or self.days or self.last_day)
 
 
-Dated = Elapsed | OnDay | UpcomingDay | Repeat
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextBusinessDay:
+    """The first business day after today."""
+
+    clock: ClockTime | None = None
+
+
+Dated = Elapsed | OnDay | UpcomingDay | NextBusinessDay | Repeat
 Meaning = Dated | Instant | Interval | Hourly
 
 
@@ -183,7 +193,7 @@ def meaning(heard: Heard) -> Meaning:
             raise Unclear(f"a time of day ({clock}) cannot be combined with a repetition")
         case Elapsed(seconds=seconds) if seconds:
             raise Unclear(f"hours and minutes from now already give a time, so {clock} is too much")
-        case Elapsed() | OnDay() | UpcomingDay() | Repeat():
+        case Elapsed() | OnDay() | UpcomingDay() | NextBusinessDay() | Repeat():
             pass
     if clock.late and not _any_day(day):
         raise Unclear(
@@ -202,7 +212,7 @@ def _any_day(day: Dated) -> bool:
         case UpcomingDay():
             return day.any_day
         case Repeat():
-            return day.daily
+            return day.daily and day.business == ""
         case _:
             return False
 
@@ -293,6 +303,13 @@ def nth_weekday_of(first: date, repeat: Repeat) -> date:
     if week > len(days):
         raise Unclear(f"{first:%Y-%m} has only {len(days)} of this weekday")
     return first.replace(day=days[week if week == LAST_WEEK else week - 1])
+
+
+def nth_business_day(nth: int) -> Repeat:
+    """Raises Unclear when no month has so many."""
+    if not 1 <= abs(nth) <= MOST_NTH:
+        raise Unclear(f"a month has at most {MOST_NTH} business days, found {nth}")
+    return Repeat(business=nth)
 
 
 def interval(seconds: int) -> Interval:

@@ -9,6 +9,7 @@ from datetime import MAXYEAR, UTC, date, datetime, time, timedelta
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
+from toban.definition.timing.business_days import BusinessCalendar
 from toban.definition.timing.cron import LAST_WEEK, LAST_YEAR
 from toban.definition.timing.phrases.phrase_parts import (
     DEFAULT_CLOCK,
@@ -19,12 +20,17 @@ from toban.definition.timing.phrases.phrase_parts import (
     Instant,
     Interval,
     Meaning,
+    NextBusinessDay,
     OnDay,
     Repeat,
     Unclear,
     UpcomingDay,
 )
 
+NO_CALENDAR = (
+    "no calendar says which days are business days: add a calendar, such as jp, to the schedule or the workflow, "
+    "or set calendar in the daemon's configuration"
+)
 # The leap days around 2100 are eight years apart.
 _MONTHS_TO_SEARCH = 12 * 8 + 1
 
@@ -38,8 +44,11 @@ class When:
     every: float | None = None
 
 
-def resolve(meaning: Meaning, *, now: datetime, zone: ZoneInfo) -> When:
-    """Raises Unclear for times that have passed or that the clocks pass over, OverflowError beyond the calendar."""
+def resolve(meaning: Meaning, *, now: datetime, zone: ZoneInfo, calendar: BusinessCalendar | None) -> When:
+    """`calendar` says which days are business days; None: unknown.
+
+    Raises Unclear for times that have passed or that the clocks pass over, OverflowError beyond the calendar.
+    """
     match meaning:
         case Interval(seconds=seconds):
             return When(every=float(seconds))
@@ -47,6 +56,8 @@ def resolve(meaning: Meaning, *, now: datetime, zone: ZoneInfo) -> When:
             return When(cron=f"{minute} * * * *")
         case Repeat():
             return When(cron=cron_of(meaning))
+        case NextBusinessDay(clock=clock):
+            return When(at=_on(_next_business_day(calendar, now.astimezone(zone).date()), _time_of(clock), now, zone))
         case Instant() | OnDay() | Elapsed() | UpcomingDay():
             at = _moment(meaning, now, zone)
             if at.year > LAST_YEAR:
@@ -54,6 +65,15 @@ def resolve(meaning: Meaning, *, now: datetime, zone: ZoneInfo) -> When:
             return When(at=at)
         case _:
             assert_never(meaning)
+
+
+def _next_business_day(calendar: BusinessCalendar | None, today: date) -> date:
+    if calendar is None:
+        raise Unclear(NO_CALENDAR)
+    found = calendar.next(today + timedelta(days=1))
+    if found is None:
+        raise OverflowError("no business day in a year")
+    return found
 
 
 def _moment(meaning: Instant | OnDay | Elapsed | UpcomingDay, now: datetime, zone: ZoneInfo) -> datetime:

@@ -19,6 +19,7 @@ from toban.definition.timing.phrases.phrase_parts import (
     Instant,
     Interval,
     Meaning,
+    NextBusinessDay,
     OnDay,
     Repeat,
     UpcomingDay,
@@ -56,22 +57,41 @@ _ENGLISH_UNITS = ("day", "hour", "minute", "second")
 _UNIT_SECONDS = (86400, 3600, 60, 1)
 
 
-def say(meaning: Meaning, when: When, *, zone: ZoneInfo, tongue: Tongue) -> str:
-    """The text for people; `when` is what `meaning` was resolved to."""
+def say(meaning: Meaning, when: When, *, zone: ZoneInfo, tongue: Tongue, calendar: str = "") -> str:
+    """The text for people; `when` is what `meaning` was resolved to, `calendar` the name of the calendar."""
     japanese = tongue is Tongue.JAPANESE
     match meaning:
         case Interval(seconds=seconds):
             return _japanese_interval(seconds) if japanese else _english_interval(seconds)
         case Hourly(minute=minute):
             return f"毎時{minute}分" if japanese else f"every hour at minute {minute}"
+        case Repeat(business=business) if business != "":
+            days = _japanese_business(business, calendar) if japanese else f"{_english_business(business, calendar)} at"
+            return f"{days} {meaning.clock or DEFAULT_CLOCK} ({zone.key})"
         case Repeat():
             days = _japanese_days(meaning) if japanese else _english_days(meaning) + " at"
             return f"{days} {meaning.clock or DEFAULT_CLOCK} ({zone.key})"
-        case Instant() | OnDay() | Elapsed() | UpcomingDay():
+        case Instant() | OnDay() | Elapsed() | UpcomingDay() | NextBusinessDay():
             assert when.at is not None
             return say_time(when.at, zone=zone, tongue=tongue)
         case _:
             assert_never(meaning)
+
+
+def _japanese_business(business: str | int, calendar: str) -> str:
+    match business:
+        case int(nth):
+            return f"毎月{'最終' if nth == -1 else f'第{nth}'}営業日({calendar})"
+        case _:
+            return f"毎営業日({calendar})"
+
+
+def _english_business(business: str | int, calendar: str) -> str:
+    match business:
+        case int(nth):
+            return f"on the {'last' if nth == -1 else _ordinal(nth)} business day of every month ({calendar})"
+        case _:
+            return f"every business day ({calendar})"
 
 
 def say_time(at: datetime, *, zone: ZoneInfo, tongue: Tongue) -> str:
