@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from toban.definition import Problem, Workflow, parse
 from toban.definition.scalars.derived_ids import derive_id
@@ -36,6 +38,12 @@ HEAD = "name: a\ndescription: d\n"
 def test_an_id_is_derived_from_the_name_alone(name: str, derived: str) -> None:
     assert derive_id(name, "step") == derived
     assert valid_name(derived)
+
+
+@given(st.text(min_size=1))
+@settings(deadline=None)
+def test_every_derived_id_is_valid(name: str) -> None:
+    assert valid_name(derive_id(name, "step"))
 
 
 def test_both_forms_of_a_character_give_one_id() -> None:

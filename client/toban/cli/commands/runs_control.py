@@ -239,12 +239,15 @@ def approve(
             decided = client.decide_approval(found.id, wanted, approved=not reject, note=note, by=by or _user())
     done = "rejected" if reject else "approved"
     from toban.cli.render.run_text import run_name
+    from toban.cli.render.title_text import label
+
+    title = next((one.title for one in found.steps if one.id == wanted), "")
 
     emit_one(
         here,
         decided,
         name=decided.id,
-        show=lambda: print(f"{done} {wanted} of {run_name(decided)}"),
+        show=lambda: print(f"{done} {label(wanted, title)} of {run_name(decided)}"),
     )
 
 
