@@ -69,6 +69,16 @@ out of scope satisfies
 approval rejected
 approval given
 child cancelled by somebody else
+finally steps run after an abort
+finally steps run after a fail-late failure
+finally steps run after a cancel
+finally steps run after the run's timeout
+finally steps run in every scope
+a failed finally step does not hide a success
+finally steps go on after one of them failed
+abort ends only the other finally steps
+a finally step is retried and leaves a dead letter
+finally steps for each item
 """.strip().splitlines()
 CASES: dict[str, dict[str, Any]] = {
     case["name"]: case for case in YAML(typ="safe").load(TABLE.read_text(encoding="utf-8"))
@@ -179,13 +189,22 @@ def was_too_slow(daemon: Daemon, this: Played, run: run_pb2.Run) -> bool:
 def definition(workflow: str, case: Mapping[str, Any], witness: Path, second: float) -> dict[str, Any]:
     """The case as a workflow whose steps do what its outcomes say."""
     outcomes: Mapping[str, Sequence[int | str]] = case.get("outcomes", {})
-    steps = {name: step(name, given, outcomes, witness, second) for name, given in case["steps"].items()}
-    made: dict[str, Any] = {"name": workflow, "description": case["name"], "steps": steps}
+    made: dict[str, Any] = {"name": workflow, "description": case["name"]}
+    for group in ("steps", "finally"):
+        # Those that run at the same time wait for each other.
+        own = {told: words for told, words in outcomes.items() if owner(told) in case.get(group, {})}
+        given = case.get(group, {}).items()
+        made |= {group: {name: step(name, fields, own, witness, second) for name, fields in given}} if given else {}
     if "concurrency" in case:
         made["concurrency"] = case["concurrency"]
     if "timeout" in case:
         made["timeout"] = scaled(case["timeout"], second)
     return made
+
+
+def owner(told: str) -> str:
+    """The step of an instance or a check."""
+    return told.removesuffix(CHECK).partition("[")[0]
 
 
 def step(
@@ -247,6 +266,8 @@ def doing(word: int | str) -> str:
             return f"code={word}"
         case "hang" | "hang_ignoring_term":
             return "exec sleep 600"
+        case "slow":
+            return "sleep 0.5"
         case "killed":
             return "kill -KILL $$"
         case "lost":

@@ -90,12 +90,13 @@ class _Run(StepChecks):
     """One run against its model."""
 
     def defects(self) -> list[Defect]:
-        if {step.id for step in self._model.steps} != {s.id for s in self._run.steps if not s.parent}:
+        if {step.id for step in self._model.all_steps} != {s.id for s in self._run.steps if not s.parent}:
             self._bad(Kind.SKIPPED, f"it has the steps {sorted(self._states)}")
             return self._found
         self._check_run()
         self._check_steps()
         self._check_order()
+        self._check_finally()
         self._check_logs(self._history.logs.printed(self._run.id))
         self._check_artifacts()
         return self._found
@@ -149,7 +150,7 @@ class _Run(StepChecks):
 
     def _check_order(self) -> None:
         """A step begins when those before it have ended; never more at once than may be."""
-        for step in self._model.steps:
+        for step in self._model.all_steps:
             for begin in self._begins(step):
                 for before in step.depends_on:
                     model = self._model.step(before)
@@ -158,9 +159,34 @@ class _Run(StepChecks):
         limit = self._model.concurrency
         if limit is not None and set(self._states.values()) == {"SUCCEEDED"}:
             self._check_at_once([step.id for step in self._model.steps], limit)
-        for step in self._model.steps:
+        for step in self._model.all_steps:
             if step.items and self._states[step.id] == "SUCCEEDED":
                 self._check_at_once([f"{step.id}[{n}]" for n in range(step.items)], 2)
+
+    def _check_finally(self) -> None:
+        """Every finally step ran, unless the run never began; none before all other steps had ended."""
+        if not self._model.last:
+            return
+        if not self._run.HasField("started_at"):
+            begun = [step.id for step in self._model.last if self._begins(step)]
+            if begun or self._run.HasField("finally_part"):
+                self._bad(Kind.UNTRUE, f"it never began, and its finally steps did: {begun}")
+            return
+        if self._run.finally_part.state != self._run.state:
+            self._bad(Kind.UNTRUE, f"its finally steps ran for state {self._run.finally_part.state}")
+        if self._run.finally_part.HasField("ending"):
+            self._bad(Kind.SKIPPED, f"its finally steps ended for {cause_name(self._run.finally_part.ending)!r}")
+        for step in self._model.last:
+            if self._states[step.id] not in ("SUCCEEDED", "FAILED"):
+                self._bad(Kind.SKIPPED, f"the finally step {step.id} is {self._states[step.id]}")
+        if any(process_state(process) == "LOST" for process in self._history.processes[self._run.id]):
+            return  # what is left of it may go on for a while
+        others = [line.at for step in self._model.steps for line in self._begins(step)]
+        others += [line.at for step in self._model.steps for line in self._ends(step)]
+        for step in self._model.last:
+            for begin in self._begins(step):
+                if begin.at < max(others, default=-1):
+                    self._bad(Kind.ORDER, f"the finally step {step.id} began before all others had ended")
 
     def _check_before(self, step: StepModel, begin: Begin, before: StepModel) -> None:
         state = self._states[before.id]

@@ -87,6 +87,11 @@ _MODELS = [
         steps=[StepModel(id="child", child="leaf"), StepModel(id="after", depends_on=["child"])],
     ),
     WorkflowModel(name="leaf", queue=True, steps=[StepModel(id="only")]),
+    WorkflowModel(
+        name="tidied",
+        steps=[StepModel(id="long", code=None)],
+        last=[StepModel(id="tidy"), StepModel(id="tell", depends_on=["tidy"], code=4, continues=True)],
+    ),
 ]
 
 
@@ -284,6 +289,17 @@ def repeated(made: Forged) -> None:
     made.add_step("each", "join", "SUCCEEDED")
     read = StepModel(id="join", reads="each").printed("join1", read=[f"{n}1" for n in names])
     made.add_process("each", "join", "COMPLETED", code=0, printed=read)
+
+    tidied = made.run("tidied", "CANCELLED", "cancelled")
+    tidied.cancel_requested_at.FromMicroseconds(START * 1_000_000)
+    tidied.finally_part.state = tidied.state
+    made.add_step("tidied", "long", "CANCELLED")
+    made.add_step("tidied", "tidy", "SUCCEEDED")
+    made.add_step("tidied", "tell", "FAILED", "exit code 4")
+    made.add_process("tidied", "long", "CANCELLED", cause="cancel")
+    made.add_process("tidied", "tidy", "COMPLETED", code=0)
+    made.add_process("tidied", "tell", "FAILED", code=4)
+    made.ledger.cancel_sent.add("tidied")
 
     parent = made.run("parent", "SUCCEEDED")
     made.add_step("parent", "child", "SUCCEEDED", child_run="leaf")

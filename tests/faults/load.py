@@ -163,6 +163,7 @@ class Load:
         for run_id in due:
             self.ledger.cancel_sent.add(run_id)
             request = run_pb2.CancelRunRequest(id=run_id, reason="by the load")
+            # Asked again without an answer, it is the same cancel: finally steps run to their end.
             if self._ask(run_id, "cancel", partial(_cancel, request=request)):
                 self.ledger.cancel_acknowledged.add(run_id)
 
@@ -201,7 +202,9 @@ class _Abandoned(BaseException):
 
 
 def _cancel(stub: run_pb2_grpc.RunServiceStub, request: run_pb2.CancelRunRequest) -> None:
-    stub.CancelRun(request, timeout=_CALL)
+    again = run_pb2.CancelRunRequest(id=request.id, reason=request.reason, is_retry=request.is_retry)
+    request.is_retry = True
+    stub.CancelRun(again, timeout=_CALL)
 
 
 def _resume(stub: run_pb2_grpc.RunServiceStub, request: run_pb2.ResumeRunRequest) -> None:

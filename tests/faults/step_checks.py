@@ -95,7 +95,7 @@ class StepChecks:
         if not processes:
             self._bad(Kind.UNTRUE, f"{step.id} is {state} and has no process")
             return
-        if state == "CANCELLED" and not self._run.ending.cause:
+        if state == "CANCELLED" and not self._run.ending.cause and not self._is_last(model):
             self._bad(Kind.UNTRUE, f"{step.id} is CANCELLED and the run was not ending")
         if model.iterations:
             self._check_loop(model, step, sorted([*processes, *checks], key=lambda p: p.id))
@@ -105,6 +105,10 @@ class StepChecks:
             self._check_process(model, process)
         for process in checks:
             self._check_process(model.check, process)
+
+    def _is_last(self, model: StepModel) -> bool:
+        """Whether it is a finally step: what became of those is looked at for all of them together."""
+        return model.id.partition("[")[0] in {step.id for step in self._model.last}
 
     def _processes(self, name: str) -> list[run_pb2.ProcessExecution]:
         found = (p for p in self._history.processes[self._run.id] if p.step == name)
@@ -208,6 +212,8 @@ class StepChecks:
         begins = self._witness.begins_of(self._run.id, step.id)
         if len(begins) > sum(process_state(p) == "LOST" for p in processes):
             self._bad(Kind.UNTRUE, f"{step.id} is SKIPPED, and began")
+        if self._is_last(model):
+            return
         if step.skip_reason == run_pb2.SKIP_REASON_WHEN and model.when is False:
             return
         cause = cause_name(self._run.ending)

@@ -96,6 +96,25 @@ def _repeated_though_nobody_asked(made: Forged) -> None:
     process.exit_code = 0
 
 
+def _left_untidy(made: Forged) -> None:
+    """As if the run had ended with its other steps."""
+    made.runs["tidied"].ClearField("finally_part")
+    made.processes["tidied"] = [p for p in made.processes["tidied"] if p.step == "long"]
+    for step in ("tidy", "tell"):
+        _step_state(made, "tidied", step, "SKIPPED")
+        made.step("tidied", step).skip_reason = run_pb2.SKIP_REASON_CANCELLED
+        made.streams["tidied"].pop((step, 1, OUT))
+        _drop(made, f"B tidied {step}", f"E tidied {step}")
+
+
+def _cancelled_twice(made: Forged) -> None:
+    made.runs["tidied"].finally_part.ending.cause = run_pb2.RUN_ENDING_CAUSE_CANCELLED
+
+
+def _tidied_for_another(made: Forged) -> None:
+    made.runs["tidied"].finally_part.state = run_pb2.RUN_STATE_SUCCEEDED
+
+
 def _not_started(made: Forged) -> None:
     _drop(made, "B failing bad", "E failing bad")
     made.process("failing", "bad").pid = 0
@@ -249,6 +268,14 @@ FORGERIES: list[tuple[str, Forge, Kind]] = [
     ("child cancelled by nobody", lambda m: _state(m, "leaf", "CANCELLED"), Kind.UNTRUE),
     ("parent went on before its child was over", lambda m: _move_to_front(m, "B parent after"), Kind.ORDER),
     ("out of turn", _overtaken, Kind.ORDER),
+    ("finally step left out", _left_untidy, Kind.SKIPPED),
+    ("finally step stopped", lambda m: _step_state(m, "tidied", "tidy", "CANCELLED"), Kind.SKIPPED),
+    ("finally steps cancelled", _cancelled_twice, Kind.SKIPPED),
+    ("finally step twice", lambda m: m.lines.append("B tidied tidy another"), Kind.DOUBLED),
+    ("finally step too early", lambda m: _move_to_front(m, "B tidied tidy"), Kind.ORDER),
+    ("finally steps out of order", lambda m: _move_to_front(m, "B tidied tell"), Kind.ORDER),
+    ("finally steps of another result", _tidied_for_another, Kind.UNTRUE),
+    ("finally steps of a run that never began", lambda m: m.runs["tidied"].ClearField("started_at"), Kind.UNTRUE),
     ("step says it wrote more", lambda m: m.lines.append(m.lines.pop(m.line("E plain loud"))[:-1] + "x"), Kind.LOG),
 ]
 

@@ -164,6 +164,8 @@ class StepModel:
 class WorkflowModel:
     name: str
     steps: Sequence[StepModel]
+    last: Sequence[StepModel] = ()
+    """Its finally steps: they run when all others have ended, and all of them do in every run that began."""
     timeout: float | None = None
     concurrency: int | None = None
     queue: bool = False
@@ -172,8 +174,12 @@ class WorkflowModel:
     cancelled: float = 0.06
     """How many of its runs are cancelled."""
 
+    @property
+    def all_steps(self) -> Sequence[StepModel]:
+        return [*self.steps, *self.last]
+
     def definition(self, witness: Path) -> str:
-        models = {step.id: step for step in self.steps}
+        models = {step.id: step for step in self.all_steps}
         fields: dict[str, Any] = {
             "name": self.name,
             "description": "part of the load",
@@ -181,6 +187,8 @@ class WorkflowModel:
             "env": {"WITNESS": str(witness)},
             "steps": {step.id: step.definition(models) for step in self.steps},
         }
+        if self.last:
+            fields["finally"] = {step.id: step.definition(models) for step in self.last}
         if self.timeout is not None:
             fields["timeout"] = f"{self.timeout * 1000:.0f}ms"
         if self.concurrency is not None:
@@ -188,7 +196,7 @@ class WorkflowModel:
         return json.dumps(fields)
 
     def step(self, name: str) -> StepModel | None:
-        return next((step for step in self.steps if step.id == name), None)
+        return next((step for step in self.all_steps if step.id == name), None)
 
     def unit(self, name: str) -> StepModel | None:
         """What has processes of its own: a step, one of its instances (`each[2]`), or its check (`loop.check`)."""
@@ -308,6 +316,7 @@ def workload(*, rerun: bool = False) -> Mapping[str, WorkflowModel]:
         ),
         *_repeating(),
         *_handing_on(),
+        *_tidying_up(),
     ]
     return {workflow.name: workflow for workflow in found}
 
@@ -377,5 +386,54 @@ def _handing_on() -> Sequence[WorkflowModel]:
                 StepModel(id="make", makes=True, work="sleep 0.02"),
                 StepModel(id="use", depends_on=["make"], reads="make"),
             ],
+        ),
+    ]
+
+
+def _tidying_up() -> Sequence[WorkflowModel]:
+    """Finally steps, after runs that end in every way."""
+    plain = _sequence(StepModel(id="save"), StepModel(id="tidy", work="sleep 0.03"), StepModel(id="tell"))
+    return [
+        WorkflowModel(
+            name="tidied",
+            weight=3,
+            cancelled=0.4,
+            queue=True,
+            steps=_sequence(StepModel(id="a"), StepModel(id="b", work="sleep 0.05"), StepModel(id="c")),
+            last=plain,
+        ),
+        WorkflowModel(
+            name="tidied-failure",
+            weight=2,
+            steps=[
+                StepModel(id="sibling", work="exec sleep 60", code=None),
+                StepModel(id="bad", work="sleep 0.05", code=3),
+            ],
+            last=[
+                StepModel(id="flaky", codes=(3, 0), retries=2, makes=True),
+                StepModel(id="broken", code=4, continues=True),
+                StepModel(id="after", depends_on=["flaky", "broken"], reads="flaky"),
+                StepModel(id="yes", depends_on=["flaky"], when=True),
+                StepModel(id="each", items=2),
+            ],
+        ),
+        WorkflowModel(
+            name="tidied-timeout",
+            timeout=0.6,
+            steps=[StepModel(id="deaf", work=_DEAF, code=None)],
+            last=[StepModel(id="long", work="sleep 0.7"), StepModel(id="child", child="tidied-leaf")],
+        ),
+        WorkflowModel(
+            name="tidied-parent",
+            weight=2,
+            cancelled=0.4,
+            steps=_sequence(StepModel(id="before"), StepModel(id="child", child="tidied-leaf")),
+            last=[StepModel(id="tidy")],
+        ),
+        WorkflowModel(
+            name="tidied-leaf",
+            weight=0,
+            steps=[StepModel(id="work", work="sleep 0.2")],
+            last=plain,
         ),
     ]

@@ -138,6 +138,27 @@ def test_a_run_that_stands_still() -> None:
     assert run_state(paused) == "cancelled"
 
 
+def test_a_run_whose_finally_steps_run() -> None:
+    run = run_pb2.Run(state=run_pb2.RUN_STATE_RUNNING)
+    run.ending.cause = run_pb2.RUN_ENDING_CAUSE_TIMED_OUT
+    run.finally_part.state = run_pb2.RUN_STATE_TIMED_OUT
+    assert run_state(run) == "running (timed out, finally steps run)"
+    run.finally_part.ending.cause = run_pb2.RUN_ENDING_CAUSE_CANCELLED
+    assert run_state(run) == "running (timed out, finally steps cancelled, ending)"
+    run.state = run_pb2.RUN_STATE_TIMED_OUT
+    assert run_state(run) == "timed out"
+    step = run_pb2.Step(id="a", is_finally=True, state=run_pb2.STEP_STATE_SKIPPED)
+    notes = {
+        run_pb2.SKIP_REASON_ABORTED: "finally, another finally step failed",
+        run_pb2.SKIP_REASON_CANCELLED: "finally, the run was cancelled",
+        run_pb2.SKIP_REASON_TIMED_OUT: "finally, finally_timeout passed",
+        run_pb2.SKIP_REASON_WHEN: "finally, its condition is false",
+    }
+    for reason, note in notes.items():
+        step.skip_reason = reason
+        assert step_note(step) == note
+
+
 def test_instances_stand_below_their_step() -> None:
     steps = [run_pb2.Step(id="after", index=2, state=PENDING), *reversed(group(3, i1=FAILED))]
     rows = step_rows(steps, now=NOW)

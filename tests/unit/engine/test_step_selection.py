@@ -279,3 +279,31 @@ def test_a_step_that_cannot_be_skipped(step: str, error: type[Exception]) -> Non
     plan = plan_of(EACH)
     with pytest.raises(error):
         skipped_steps(plan, ended(plan, {"b": "FAILED"}), RetrySelection(skip=(step,)), NOW)
+
+
+TIDY = f"{DIAMOND}finally: {{tidy: {{run: 'echo {{{{ steps.d.status }}}}'}}, tell: {{run: x}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("selection", "chosen"),
+    [
+        (Selection(), None),
+        (Selection(scope="left"), {"a", "b", "tidy", "tell"}),
+        (Selection(from_steps=("a",)), None),
+        (Selection(only=("tell",)), {"tidy", "tell"}),
+    ],
+)
+def test_every_selection_has_all_finally_steps(selection: Selection, chosen: set[str] | None) -> None:
+    plan = plan_of(TIDY)
+    assert chosen_steps(plan, selection) == chosen
+    assert borrowed_steps(plan, {"a", "tidy", "tell"}) == set(), "they see only what ran"
+    assert in_order(plan) == ["a", "b", "c", "d", "tidy", "tell"]
+
+
+def test_a_failed_finally_step_is_a_reason_to_retry() -> None:
+    plan = plan_of(TIDY)
+    assert repeated_steps(plan, plan, ended(plan, {}), WHAT_FAILED) == set()
+    run = ended(plan, {"tell": "FAILED"})
+    assert repeated_steps(plan, plan, run, WHAT_FAILED) == {"tell"}
+    with pytest.raises(StepNotSkippableError, match="every retry runs all finally steps again"):
+        skipped_steps(plan, run, RetrySelection(skip=("tell",)), NOW)

@@ -279,6 +279,16 @@ async def test_cancel_and_its_conflict(daemon: FakeDaemon) -> None:
     assert caught.value.metadata == {"state": "RUN_STATE_CANCELLED"}
 
 
+async def test_a_cancel_whose_answer_was_lost_is_no_second_one(daemon: FakeDaemon) -> None:
+    record = daemon.add_run("x")
+    daemon.lose["CancelRun"] = 1
+    async with Client(daemon.address) as client:
+        with pytest.raises(Conflict):
+            await client.cancel_run(record.run.id)
+    asked = [each.is_retry for each in daemon.seen if isinstance(each, run_pb2.CancelRunRequest)]
+    assert asked == [False, True]
+
+
 async def test_processes(daemon: FakeDaemon) -> None:
     record = daemon.add_run("x")
     record.processes.append(run_pb2.ProcessExecution(id="p1", step="one", exit_code=0, stdout="out"))
