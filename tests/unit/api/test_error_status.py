@@ -56,6 +56,8 @@ CASES: list[tuple[Exception, str, str]] = [
     (errors.BadPositionError("p"), "INVALID_ARGUMENT", "INVALID_POSITION"),
     (errors.InvalidDefinitionError([]), "INVALID_ARGUMENT", "INVALID_DEFINITION"),
     (errors.UnknownScopeError("w", "s", ["t"]), "INVALID_ARGUMENT", "UNKNOWN_SCOPE"),
+    (errors.TooManyDueTimesError(5), "INVALID_ARGUMENT", "TOO_MANY_DUE_TIMES"),
+    (errors.UnknownScheduleError("w", 3, 1), "INVALID_ARGUMENT", "UNKNOWN_SCHEDULE"),
     (errors.UnknownStepError("w", "s"), "INVALID_ARGUMENT", "UNKNOWN_STEP"),
     (errors.TooManyDefinitionsError(1000), "INVALID_ARGUMENT", "TOO_MANY_DEFINITIONS"),
     (errors.NothingToRunError("w", "only s"), "INVALID_ARGUMENT", "NOTHING_TO_RUN"),
