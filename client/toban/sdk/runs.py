@@ -223,8 +223,19 @@ class RunCalls(Calls):
         return answer.run
 
     async def delete_run(self, run_id: str) -> None:
-        """Deletes an ended run, its logs and artifacts. Raises NotFound, Conflict `RUN_NOT_TERMINAL`, `RUN_IN_USE`."""
+        """Deletes an ended run, its logs and artifacts. Raises NotFound, Conflict `RUN_NOT_TERMINAL`, `RUN_IN_USE`,
+        `RUN_PINNED`."""
         await self._connection.delete(self._runs.DeleteRun, run_pb2.DeleteRunRequest(id=run_id))
+
+    async def pin_run(self, run_id: str, *, note: str = "") -> run_pb2.Run:
+        """Keeps a run from retention and deletion, whatever its state. Raises NotFound; may be repeated."""
+        answer = await self._connection.call(self._runs.PinRun, run_pb2.PinRunRequest(id=run_id, note=note))
+        return answer.run
+
+    async def unpin_run(self, run_id: str) -> run_pb2.Run:
+        """Removes the pin of a run. Raises NotFound; may be repeated."""
+        answer = await self._connection.call(self._runs.UnpinRun, run_pb2.UnpinRunRequest(id=run_id))
+        return answer.run
 
     async def watch_run(
         self, run_id: str, *, after_sequence: int = 0, reconnect: float = RECONNECT

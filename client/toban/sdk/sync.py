@@ -113,6 +113,8 @@ class SyncClient:
     resume_run = _blocking(Client.resume_run)
     decide_approval = _blocking(Client.decide_approval)
     delete_run = _blocking(Client.delete_run)
+    pin_run = _blocking(Client.pin_run)
+    unpin_run = _blocking(Client.unpin_run)
     watch_run = _iterating(Client.watch_run)
     wait_run = _blocking(Client.wait_run)
     stream_logs = _iterating(Client.stream_logs)

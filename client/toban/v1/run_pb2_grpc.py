@@ -90,6 +90,16 @@ class RunServiceStub:
                 request_serializer=toban_dot_v1_dot_run__pb2.DeleteRunRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_run__pb2.DeleteRunResponse.FromString,
                 _registered_method=True)
+        self.PinRun = channel.unary_unary(
+                '/toban.v1.RunService/PinRun',
+                request_serializer=toban_dot_v1_dot_run__pb2.PinRunRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_run__pb2.PinRunResponse.FromString,
+                _registered_method=True)
+        self.UnpinRun = channel.unary_unary(
+                '/toban.v1.RunService/UnpinRun',
+                request_serializer=toban_dot_v1_dot_run__pb2.UnpinRunRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_run__pb2.UnpinRunResponse.FromString,
+                _registered_method=True)
         self.WatchRun = channel.unary_stream(
                 '/toban.v1.RunService/WatchRun',
                 request_serializer=toban_dot_v1_dot_run__pb2.WatchRunRequest.SerializeToString,
@@ -258,6 +268,28 @@ class RunServiceServicer:
         - NOT_FOUND `RUN_NOT_FOUND`
         - FAILED_PRECONDITION `RUN_NOT_TERMINAL` with the state: the run is active
         - FAILED_PRECONDITION `RUN_IN_USE`: an active run uses its results, or is its parent
+        - FAILED_PRECONDITION `RUN_PINNED`: see UnpinRun
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PinRun(self, request, context):
+        """Pins a run, active or ended: retention and garbage collection do not remove it, with its logs and artifacts. Pinning it
+        again replaces the note. Safe to repeat.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND`
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnpinRun(self, request, context):
+        """Removes the pin of a run, if it has one: retention applies to it again. Safe to repeat.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND`
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -384,6 +416,16 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.DeleteRun,
                     request_deserializer=toban_dot_v1_dot_run__pb2.DeleteRunRequest.FromString,
                     response_serializer=toban_dot_v1_dot_run__pb2.DeleteRunResponse.SerializeToString,
+            ),
+            'PinRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.PinRun,
+                    request_deserializer=toban_dot_v1_dot_run__pb2.PinRunRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_run__pb2.PinRunResponse.SerializeToString,
+            ),
+            'UnpinRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnpinRun,
+                    request_deserializer=toban_dot_v1_dot_run__pb2.UnpinRunRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_run__pb2.UnpinRunResponse.SerializeToString,
             ),
             'WatchRun': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchRun,
@@ -714,6 +756,60 @@ class RunService:
             '/toban.v1.RunService/DeleteRun',
             toban_dot_v1_dot_run__pb2.DeleteRunRequest.SerializeToString,
             toban_dot_v1_dot_run__pb2.DeleteRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PinRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.RunService/PinRun',
+            toban_dot_v1_dot_run__pb2.PinRunRequest.SerializeToString,
+            toban_dot_v1_dot_run__pb2.PinRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnpinRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.RunService/UnpinRun',
+            toban_dot_v1_dot_run__pb2.UnpinRunRequest.SerializeToString,
+            toban_dot_v1_dot_run__pb2.UnpinRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -124,6 +124,20 @@ class RunServiceStub:
     - NOT_FOUND `RUN_NOT_FOUND`
     - FAILED_PRECONDITION `RUN_NOT_TERMINAL` with the state: the run is active
     - FAILED_PRECONDITION `RUN_IN_USE`: an active run uses its results, or is its parent
+    - FAILED_PRECONDITION `RUN_PINNED`: see UnpinRun
+    """
+    PinRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.PinRunRequest, _run_pb2.PinRunResponse]
+    """Pins a run, active or ended: retention and garbage collection do not remove it, with its logs and artifacts. Pinning it
+    again replaces the note. Safe to repeat.
+
+    Errors:
+    - NOT_FOUND `RUN_NOT_FOUND`
+    """
+    UnpinRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.UnpinRunRequest, _run_pb2.UnpinRunResponse]
+    """Removes the pin of a run, if it has one: retention applies to it again. Safe to repeat.
+
+    Errors:
+    - NOT_FOUND `RUN_NOT_FOUND`
     """
     WatchRun: _grpc.UnaryStreamMultiCallable[_run_pb2.WatchRunRequest, _run_pb2.WatchRunResponse]
     """Streams the whole run, then each change in order. Ends when the run has ended.
@@ -262,6 +276,20 @@ class RunServiceAsyncStub(RunServiceStub):
     - NOT_FOUND `RUN_NOT_FOUND`
     - FAILED_PRECONDITION `RUN_NOT_TERMINAL` with the state: the run is active
     - FAILED_PRECONDITION `RUN_IN_USE`: an active run uses its results, or is its parent
+    - FAILED_PRECONDITION `RUN_PINNED`: see UnpinRun
+    """
+    PinRun: _aio.UnaryUnaryMultiCallable[_run_pb2.PinRunRequest, _run_pb2.PinRunResponse]  # type: ignore[assignment]
+    """Pins a run, active or ended: retention and garbage collection do not remove it, with its logs and artifacts. Pinning it
+    again replaces the note. Safe to repeat.
+
+    Errors:
+    - NOT_FOUND `RUN_NOT_FOUND`
+    """
+    UnpinRun: _aio.UnaryUnaryMultiCallable[_run_pb2.UnpinRunRequest, _run_pb2.UnpinRunResponse]  # type: ignore[assignment]
+    """Removes the pin of a run, if it has one: retention applies to it again. Safe to repeat.
+
+    Errors:
+    - NOT_FOUND `RUN_NOT_FOUND`
     """
     WatchRun: _aio.UnaryStreamMultiCallable[_run_pb2.WatchRunRequest, _run_pb2.WatchRunResponse]  # type: ignore[assignment]
     """Streams the whole run, then each change in order. Ends when the run has ended.
@@ -463,6 +491,32 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         - NOT_FOUND `RUN_NOT_FOUND`
         - FAILED_PRECONDITION `RUN_NOT_TERMINAL` with the state: the run is active
         - FAILED_PRECONDITION `RUN_IN_USE`: an active run uses its results, or is its parent
+        - FAILED_PRECONDITION `RUN_PINNED`: see UnpinRun
+        """
+
+    @_abc_1.abstractmethod
+    def PinRun(
+        self,
+        request: _run_pb2.PinRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_pb2.PinRunResponse, _abc.Awaitable[_run_pb2.PinRunResponse]]:
+        """Pins a run, active or ended: retention and garbage collection do not remove it, with its logs and artifacts. Pinning it
+        again replaces the note. Safe to repeat.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND`
+        """
+
+    @_abc_1.abstractmethod
+    def UnpinRun(
+        self,
+        request: _run_pb2.UnpinRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_pb2.UnpinRunResponse, _abc.Awaitable[_run_pb2.UnpinRunResponse]]:
+        """Removes the pin of a run, if it has one: retention applies to it again. Safe to repeat.
+
+        Errors:
+        - NOT_FOUND `RUN_NOT_FOUND`
         """
 
     @_abc_1.abstractmethod

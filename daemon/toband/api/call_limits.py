@@ -61,8 +61,8 @@ LIMITS: Mapping[str, Limit] = {
 
 _LANES: Mapping[str, str] = {
     "control": """
-        CancelRun PauseRun ResumeRun DecideApproval SetWorkflowEnabled SetJobEnabled CancelSchedule CancelBySubject
-        DiscardDeadLetter GetInfo GetConfig Drain Resume ListLocks ReleaseLock Check
+        CancelRun PauseRun ResumeRun DecideApproval PinRun UnpinRun SetWorkflowEnabled SetJobEnabled CancelSchedule
+        CancelBySubject DiscardDeadLetter GetInfo GetConfig Drain Resume ListLocks ReleaseLock Check
     """,
     "read": """
         GetWorkflow ListWorkflows ListWorkflowVersions GetWorkflowVersion PreviewSchedule ExplainSchedule ListFires

@@ -103,6 +103,8 @@ def run(value: Run, plan: Plan | None = None, *, title: str = "") -> run_pb2.Run
         made.ending.CopyFrom(_run_ending(value.ending))
     if value.finally_part is not None:
         made.finally_part.CopyFrom(_finally_part(value.finally_part))
+    if value.pin is not None:
+        made.pin.CopyFrom(run_pb2.RunPin(at=timestamp(value.pin.at), by=value.pin.by, note=value.pin.note))
     counts = [run_pb2.StepCount(state=step_state(state), count=count) for state, count in value.step_states.items()]
     made.summary.counts.extend(sorted(counts, key=lambda each: each.state))
     return made

@@ -154,6 +154,16 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         return pb.DeleteRunResponse()
 
     @unary
+    async def PinRun(self, request: pb.PinRunRequest, context: Context) -> pb.PinRunResponse:
+        await self._control.pin(request.id, by=caller(context), note=run_requests.short(request.note, "note"))
+        return pb.PinRunResponse(run=await self.shown(request.id))
+
+    @unary
+    async def UnpinRun(self, request: pb.UnpinRunRequest, context: Context) -> pb.UnpinRunResponse:
+        await self._control.unpin(request.id)
+        return pb.UnpinRunResponse(run=await self.shown(request.id))
+
+    @unary
     async def GetRun(self, request: pb.GetRunRequest, context: Context) -> pb.GetRunResponse:
         limit = pages.size(request.step_page_size, STEPS, "step_page_size")
         given = request.step_page_token

@@ -99,7 +99,7 @@ class EngineParts:
             server=listen[0],
             tools=tools,
         )
-        self.control = RunControl(self.runs.active, store, remove=self.retention.remove)
+        self.control = RunControl(self.runs.active, store, clock, remove=self.retention.remove)
         self.log_streams = LogStreams(
             store=store,
             logs=adapters.logs,

@@ -25,6 +25,7 @@ __all__ = [
     "FinallyPart",
     "Orphans",
     "Phase",
+    "Pin",
     "Progress",
     "ResourceUse",
     "Run",
@@ -408,6 +409,15 @@ class StepRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """Protects a run from removal: by whom, and why."""
+
+    at: datetime
+    by: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One run of one version of a workflow.
 
@@ -456,6 +466,7 @@ class Run:
     missed: tuple[datetime, ...] = ()
     event: Mapping[str, Any] | None = None
     depth: int = 0
+    pin: Pin | None = None
     ending: Ending | None = None
     finally_part: FinallyPart | None = None
     steps: Mapping[str, StepRun] = field(default_factory=dict)

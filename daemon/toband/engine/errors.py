@@ -19,6 +19,7 @@ EngineError
 ├── RunTerminalError            has the run
 ├── RunActiveError              has the run
 ├── RunInUseError
+├── RunPinnedError
 ├── NothingToRetryError
 ├── StepNotFoundError           of a run
 ├── NotWaitingError
@@ -184,6 +185,12 @@ class RunInUseError(EngineError):
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"cannot delete run {run_id}: an active run reads its results, or started it and waits for it")
+        self.run_id = run_id
+
+
+class RunPinnedError(EngineError):
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"cannot delete run {run_id}: it is pinned; unpin it first")
         self.run_id = run_id
 
 

@@ -32,8 +32,8 @@ class RetentionStore(Protocol):
     ) -> Sequence[EndedRun]:
         """Oldest first, with an id above `after`; `number_below` needs `workflow`.
 
-        Without active runs, the last run of each workflow, and runs that an active run takes results from or has as
-        its child.
+        Without active runs, pinned runs, the last run of each workflow, and runs that an active run takes results from
+        or has as its child.
         """
         ...
 
@@ -64,6 +64,6 @@ class RetentionStore(Protocol):
     async def delete_runs(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Deletes runs and everything that belongs to them; returns the deleted ones. Their numbers are not reused.
 
-        Keeps active runs, and runs that an active run takes results from or has as its child.
+        Keeps active runs, pinned runs, and runs that an active run takes results from or has as its child.
         """
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from toband.domain.run_model import Run, RunState, StepRun
+from toband.domain.run_model import Pin, Run, RunState, StepRun
 from toband.ports.records import HistoryEntry, Request, RunChange, UpdateResult
 
 
@@ -74,6 +74,10 @@ class RunStore(Protocol):
 
         `parent_run`: only its children; `retry_of`: only runs that repeat that run.
         """
+        ...
+
+    async def pin_run(self, run_id: str, pin: Pin | None) -> bool:
+        """Sets or removes the pin of a run, whatever its state; False if there is no such run."""
         ...
 
     async def current_run(self, workflow: str) -> Run | None:

@@ -25,7 +25,7 @@ from contract.builders import (
     with_workflow,
 )
 from toban.definition import Retention
-from toband.domain.run_model import Run, Sample, Usage
+from toband.domain.run_model import Pin, Run, Sample, Usage
 from toband.ports import RunGoneError, RunSize, RunSpan, Store, StoredSize, WorkflowText
 
 DAY = timedelta(days=1)
@@ -60,6 +60,31 @@ async def test_the_last_run_of_a_workflow_and_active_ones_are_not_removable(stor
     assert await store.deletable_runs(asked) == [first.id, only.id, last.id]
     assert await store.delete_runs(asked) == [first.id, only.id, last.id]
     assert {run.id for run in await store.list_runs()} == {active.id, second.id}
+
+
+async def test_a_pinned_run_is_not_removable(store: Store) -> None:
+    await with_workflow(store)
+    first, second, active = await over(store), await over(store), await stored_run(store)
+    await over(store)
+    pin = Pin(at=later(9), by="uid:7", note="evidence, 証拠")
+    assert [await store.pin_run(run.id, pin) for run in (first, active)] == [True, True]
+    assert await store.pin_run("nope", pin) is False
+    assert await store.get_run(first.id) == replace(first, pin=pin)
+    assert [run.pin for run in await store.list_runs()] == [None, pin, None, pin]
+    assert await ids(store) == [second.id]
+    assert await store.deletable_runs([first.id, second.id]) == [second.id]
+    assert await store.delete_runs([first.id, second.id]) == [second.id]
+
+    # A transition leaves the pin as it is, and every entry of the history shows it.
+    active = await save(store, active, launched(active, "s0"))
+    assert await store.get_run(active.id) == replace(active, pin=pin)
+    assert [entry.run.pin for entry in await store.history(active.id)] == [pin]
+    changed = replace(pin, note="")
+    assert await store.pin_run(first.id, changed)
+    assert await store.get_run(first.id) == replace(first, pin=changed)
+    assert await store.pin_run(first.id, None)
+    assert await store.get_run(first.id) == first
+    assert await store.delete_runs([first.id]) == [first.id]
 
 
 async def test_numbers_go_on_when_the_last_run_was_deleted(store: Store) -> None:

@@ -227,7 +227,6 @@ BY_INDEX = {
     "list_attempts workflow state": "ix_process_executions_workflow_state_id",
     "list_attempts workflow completed": "ix_process_executions_workflow_id",
     "list_attempts job": "ix_process_executions_job_id",
-    "list_attempts job state": "ix_process_executions_job_state_id",
     "list_attempts state": "ix_process_executions_state_id",
     "list_schedules workflow": "ix_schedules_workflow_id",
     "list_schedules subject": "ix_schedules_subject_id",

@@ -191,6 +191,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     "missed": st.lists(times, max_size=3).map(tuple),
     "event": st.none() | st.dictionaries(st.text(max_size=5), json_values, max_size=3),
     "depth": counts,
+    "pin": st.none(),  # no transition changes it
     "params_bytes": st.just(0),  # of a copy without them
     "ending": st.none() | st.builds(Ending, cause=st.sampled_from(EndingCause), at=times),
     "finally_part": st.none() | finally_parts,

@@ -103,7 +103,13 @@ class Control(run_pb2_grpc.RunServiceServicer):
 
     async def DeleteRun(self, request: run_pb2.DeleteRunRequest, context: Context) -> run_pb2.DeleteRunResponse:
         async def work() -> run_pb2.DeleteRunResponse:
-            await self._ended(request.id, context)
+            if (await self._ended(request.id, context)).run.HasField("pin"):
+                await abort(
+                    context,
+                    grpc.StatusCode.FAILED_PRECONDITION,
+                    "the run is pinned",
+                    info("RUN_PINNED", {"run_id": request.id}),
+                )
             del self._daemon.runs[request.id]
             return run_pb2.DeleteRunResponse()
 
@@ -181,3 +187,20 @@ class Control(run_pb2_grpc.RunServiceServicer):
                 info("RUN_NOT_TERMINAL", {"run_id": run_id}),
             )
         return record
+
+    async def PinRun(self, request: run_pb2.PinRunRequest, context: Context) -> run_pb2.PinRunResponse:
+        async def work() -> run_pb2.PinRunResponse:
+            record = await self._existing(request.id, context)
+            record.run.pin.CopyFrom(run_pb2.RunPin(by="uid:1000", note=request.note))
+            record.run.pin.at.GetCurrentTime()
+            return run_pb2.PinRunResponse(run=record.run)
+
+        return await self._daemon.answer("PinRun", context, request, work)
+
+    async def UnpinRun(self, request: run_pb2.UnpinRunRequest, context: Context) -> run_pb2.UnpinRunResponse:
+        async def work() -> run_pb2.UnpinRunResponse:
+            record = await self._existing(request.id, context)
+            record.run.ClearField("pin")
+            return run_pb2.UnpinRunResponse(run=record.run)
+
+        return await self._daemon.answer("UnpinRun", context, request, work)

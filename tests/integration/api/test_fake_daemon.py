@@ -236,6 +236,11 @@ def _runs(api: Api) -> None:
     again = api(pb.RetryRunRequest(id=run.id)).run
     api(pb.CancelRunRequest(id=again.id))
     api(pb.WatchRunRequest(id=again.id))
+    api(pb.PinRunRequest(id=run.id, note="kept"))
+    api(pb.PinRunRequest(id=ABSENT))
+    api(pb.UnpinRunRequest(id=ABSENT))
+    api(pb.DeleteRunRequest(id=run.id))
+    api(pb.UnpinRunRequest(id=run.id))
     api(pb.DeleteRunRequest(id=run.id))
     api(pb.DeleteRunRequest(id=run.id))
     api(dead_letter_pb2.ListDeadLettersRequest())

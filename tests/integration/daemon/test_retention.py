@@ -199,6 +199,42 @@ def test_what_would_go_is_what_goes(daemon: Daemon, tmp_path: Path) -> None:
     assert daemon.run("by-itself").number == 5
 
 
+def test_a_pinned_run_stays(tmp_path: Path) -> None:
+    settings = {"TOBAN_RETENTION_RUNS": "1", "TOBAN_RETENTION_AGE": "1s", "TOBAN_RETENTION_TOTAL_BYTES": "1"}
+    with running_daemon(tmp_path / "s", environment=settings) as daemon:
+        daemon.apply(quick("kept"))
+        first, second, _ = (daemon.run("kept").id for _ in range(3))
+        pinned = daemon.runs.PinRun(pb.PinRunRequest(id=first, note="evidence"), timeout=20).run
+        assert (pinned.id, pinned.pin.note, pinned.pin.by) == (first, "evidence", pinned.caller)
+        assert pinned.pin.at.seconds > 0
+        daemon.runs.PinRun(pb.PinRunRequest(id=first, note="audit"), timeout=20)
+        daemon.kill()
+    with running_daemon(tmp_path / "s", environment=settings) as daemon:
+        assert daemon.get_run(first).pin.note == "audit"
+        assert [run.pin.note for run in daemon.runs.ListRuns(pb.ListRunsRequest(), timeout=20).runs] == [
+            "",
+            "",
+            "audit",
+        ]
+        assert [run.id for run in collect(daemon, dry_run=True).runs] == [second]
+        collect(daemon)
+        assert numbers(daemon, "kept") == [1, 3]
+        assert daemon.log_of(first)[pb.LOG_STREAM_STDOUT] == b"said\n"
+        delete = pb.DeleteRunRequest(id=first)
+        refusal = refused(lambda: daemon.runs.DeleteRun(delete, timeout=20))
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "RUN_PINNED")
+        unpinned = daemon.runs.UnpinRun(pb.UnpinRunRequest(id=first), timeout=20).run
+        assert not unpinned.HasField("pin")
+        assert not daemon.runs.UnpinRun(pb.UnpinRunRequest(id=first), timeout=20).run.HasField("pin")
+        collect(daemon)
+        assert numbers(daemon, "kept") == [3]
+        for call in (
+            lambda: daemon.runs.PinRun(pb.PinRunRequest(id=first), timeout=20),
+            lambda: daemon.runs.UnpinRun(pb.UnpinRunRequest(id=first), timeout=20),
+        ):
+            assert refused(call).reason == "RUN_NOT_FOUND"
+
+
 def test_what_is_gone_is_told_as_gone(daemon: Daemon) -> None:
     daemon.apply(quick("w"))
     request = pb.StartRunRequest(workflow="w", request_id="once")

@@ -65,6 +65,7 @@ CASES: list[tuple[Exception, str, str]] = [
     (errors.RunTerminalError(RUN), "FAILED_PRECONDITION", "RUN_ALREADY_TERMINAL"),
     (errors.RunActiveError(RUN), "FAILED_PRECONDITION", "RUN_NOT_TERMINAL"),
     (errors.RunInUseError("r"), "FAILED_PRECONDITION", "RUN_IN_USE"),
+    (errors.RunPinnedError("r"), "FAILED_PRECONDITION", "RUN_PINNED"),
     (errors.StepNotSkippableError("r", "s", "SUCCEEDED"), "FAILED_PRECONDITION", "STEP_NOT_SKIPPABLE"),
     (errors.NothingToRetryError("r"), "FAILED_PRECONDITION", "NOTHING_TO_RETRY"),
     (errors.NoPriorResultError("s"), "FAILED_PRECONDITION", "NO_PRIOR_RESULT"),

@@ -62,6 +62,8 @@ COMMANDS = [
     "runs approve",
     "runs artifacts",
     "runs delete",
+    "runs pin",
+    "runs unpin",
     "logs",
     "why",
     "emit",

@@ -166,3 +166,17 @@ def test_an_active_run_is_not_deleted(cli: Cli, active: RunRecord) -> None:
     result = cli("runs", "delete", "nightly#1", "-o", "json")
     assert result.code == 6
     assert result.err.splitlines()[-1] == ("hint: `toban runs cancel nightly#1 --wait` cancels it first")
+
+
+def test_a_pinned_run_is_kept(cli: Cli, failed: RunRecord) -> None:
+    assert cli("runs", "pin", "nightly", "--note", "n").code == 2
+    assert "PINNED" not in cli("runs", "list").out
+    result = cli("runs", "pin", "nightly#1", "--note", "evidence")
+    assert (result.code, result.out) == (0, f"pinned nightly#1 ({failed.run.id})\n")
+    assert failed.run.pin.note == "evidence"
+    assert "PINNED" in cli("runs", "list").out
+    assert "by uid:1000: evidence" in cli("runs", "show", "nightly#1").out
+    refused = cli("runs", "delete", "nightly#1")
+    assert (refused.code, refused.err.splitlines()[-1]) == (6, "hint: `toban runs unpin nightly#1` unpins it")
+    assert cli("runs", "unpin", "nightly#1").out == f"unpinned nightly#1 ({failed.run.id})\n"
+    assert cli("runs", "delete", "nightly#1").code == 0

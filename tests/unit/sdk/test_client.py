@@ -289,6 +289,13 @@ async def test_a_cancel_whose_answer_was_lost_is_no_second_one(daemon: FakeDaemo
     assert asked == [False, True]
 
 
+async def test_pins(daemon: FakeDaemon) -> None:
+    record = daemon.add_run("x")
+    async with Client(daemon.address) as client:
+        assert (await client.pin_run(record.run.id, note="kept")).pin.note == "kept"
+        assert not (await client.unpin_run(record.run.id)).HasField("pin")
+
+
 async def test_processes(daemon: FakeDaemon) -> None:
     record = daemon.add_run("x")
     record.processes.append(run_pb2.ProcessExecution(id="p1", step="one", exit_code=0, stdout="out"))

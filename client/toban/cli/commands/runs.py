@@ -101,6 +101,8 @@ def list_runs(
         columns.insert(-1, Column("DUE", lambda run: clock(run.scheduled_at), optional=True))
     if any(run.event_type for run in found):
         columns.insert(-1, Column("EVENT", run_event, optional=True))
+    if any(run.HasField("pin") for run in found):
+        columns.insert(-1, Column("PINNED", lambda run: clock(run.pin.at), optional=True))
     emit_list(here, found, columns, name=lambda run: str(run.id), more=more, empty="no runs")
 
 
@@ -206,4 +208,6 @@ app.command()(runs_control.pause)
 app.command()(runs_control.resume)
 app.command()(runs_control.approve)
 app.command()(runs_artifacts.artifacts)
+app.command()(runs_control.pin)
+app.command()(runs_control.unpin)
 app.command()(runs_control.delete)

@@ -1,4 +1,4 @@
-"""`toban runs cancel|retry|pause|resume|approve|delete`: commands that change a run."""
+"""`toban runs cancel|retry|pause|resume|approve|pin|unpin|delete`: commands that change a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from toban.cli.wait.run_start import (
 if TYPE_CHECKING:
     from toban.v1 import run_pb2
 
-__all__ = ["approve", "cancel", "delete", "pause", "resume", "retry"]
+__all__ = ["approve", "cancel", "delete", "pause", "pin", "resume", "retry", "unpin"]
 
 
 def cancel(
@@ -271,6 +271,37 @@ def _only_waiting(run: run_pb2.Run, verb: str) -> str:
     )
 
 
+def pin(
+    ctx: Context,
+    run: RunArgument,
+    note: Annotated[str, Option("--note", metavar="TEXT", help="Why it is kept.", show_default=False)] = "",
+    output: OutputOption = None,
+) -> None:
+    """Keep a run: retention does not remove it.
+
+    It stays with its logs and artifacts until it is unpinned, and cannot be deleted before.
+
+    \b
+    Examples:
+      toban runs pin nightly-report#12 --note "evidence for the audit"
+    """
+    here = session(ctx, output)
+    with connect(here, f"pin run {shown(run)}") as client:
+        _report(here, client.pin_run(one_run_id(client, run), note=note), "pinned")
+
+
+def unpin(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
+    """Let retention remove a run again.
+
+    \b
+    Examples:
+      toban runs unpin nightly-report#12
+    """
+    here = session(ctx, output)
+    with connect(here, f"unpin run {shown(run)}") as client:
+        _report(here, client.unpin_run(one_run_id(client, run)), "unpinned")
+
+
 def delete(ctx: Context, runs: RunsArgument, output: OutputOption = None) -> None:
     """Delete ended runs, with their logs and artifacts.
 
@@ -295,6 +326,8 @@ def delete(ctx: Context, runs: RunsArgument, output: OutputOption = None) -> Non
                 except Failure as failure:
                     if failure.reason == "RUN_NOT_TERMINAL":
                         failure.hint = f"`toban runs cancel {run_name(found)} --wait` cancels it first"
+                    elif failure.reason == "RUN_PINNED":
+                        failure.hint = f"`toban runs unpin {run_name(found)}` unpins it"
                     raise
             deleted.append({"id": found.id, "run": run_name(found), "outcome": "deleted"})
             # At once: it stays deleted even if the next one fails.

@@ -140,6 +140,7 @@ def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
             ("started", clock(run.started_at, absent="")),
             ("finished", clock(run.finished_at, absent="")),
             ("took", span(run.started_at, run.finished_at, now).strip("-")),
+            ("pinned", _pin(run)),
             ("paused", clock(run.paused_at, absent="")),
             ("cancel requested", clock(run.cancel_requested_at, absent="")),
             ("progress", _progress(run)),
@@ -207,6 +208,12 @@ def _schedule(run: run_pb2.Run) -> str:
     if not run.HasField("scheduled_at"):
         return run.schedule_id
     return f"{run.schedule_id}, due {clock(run.scheduled_at)}"
+
+
+def _pin(run: run_pb2.Run) -> str:
+    if not run.HasField("pin"):
+        return ""
+    return ": ".join(filter(None, (f"{clock(run.pin.at)} by {run.pin.by}", run.pin.note)))
 
 
 def _missed(run: run_pb2.Run) -> str:

@@ -1,29 +1,33 @@
-"""Run control: cancels, pauses, resumes and decides active runs, and deletes ended ones, for clients."""
+"""Run control: cancels, pauses, resumes and decides active runs, pins runs and deletes ended ones, for clients."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
 from toband.domain.run_events import CancelRequested, DecisionMade, PauseRequested, ResumeRequested
-from toband.domain.run_model import Phase, Run, StepState
+from toband.domain.run_model import Phase, Pin, Run, StepState
 from toband.engine.errors import (
     NotApproverError,
     NotWaitingError,
     RunActiveError,
     RunInUseError,
     RunNotFoundError,
+    RunPinnedError,
     RunTerminalError,
     StepNotFoundError,
 )
 from toband.engine.runs.registry import ActiveRuns
-from toband.ports import RunStore
+from toband.ports import Clock, RunStore
 
 
 class RunControl:
-    def __init__(self, active: ActiveRuns, store: RunStore, *, remove: Callable[[str], Awaitable[bool]]) -> None:
+    def __init__(
+        self, active: ActiveRuns, store: RunStore, clock: Clock, *, remove: Callable[[str], Awaitable[bool]]
+    ) -> None:
         """`remove` deletes an ended run with its files; False if an active run needs it."""
         self._active = active
         self._store = store
+        self._clock = clock
         self._remove = remove
 
     async def cancel(self, run_id: str, reason: str, *, ends_finally: bool) -> Run:
@@ -72,15 +76,31 @@ class RunControl:
         return run
 
     async def delete(self, run_id: str) -> None:
-        """Deletes an ended run with its files. Raises RunNotFoundError, RunActiveError, RunInUseError."""
+        """Deletes an ended run with its files.
+
+        Raises RunNotFoundError, RunActiveError, RunInUseError, RunPinnedError.
+        """
         actor = self._active.actor(run_id)
-        if actor is not None:
-            run: Run | None = await actor.settled()
-        else:
-            run = await self._store.get_run_page(run_id, limit=0)
-        if run is None:
-            raise RunNotFoundError(run_id)
-        if not run.state.terminal:
+        if actor is not None and not (run := await actor.settled()).state.terminal:
             raise RunActiveError(run)
+        stored = await self._store.get_run_page(run_id, limit=0)
+        if stored is None:
+            raise RunNotFoundError(run_id)
+        if not stored.state.terminal:
+            raise RunActiveError(stored)
+        if stored.pin is not None:
+            raise RunPinnedError(run_id)
         if not await self._remove(run_id):
             raise RunInUseError(run_id)
+
+    async def pin(self, run_id: str, *, by: str, note: str) -> None:
+        """Keeps the run from removal. Raises RunNotFoundError."""
+        await self._pin(run_id, Pin(at=self._clock.now(), by=by, note=note))
+
+    async def unpin(self, run_id: str) -> None:
+        """Raises RunNotFoundError."""
+        await self._pin(run_id, None)
+
+    async def _pin(self, run_id: str, pin: Pin | None) -> None:
+        if not await self._store.pin_run(run_id, pin):
+            raise RunNotFoundError(run_id)

@@ -60,7 +60,7 @@ _NOT_NEEDED = and_(
     ),
     not_(exists().where(_parents.c.id == runs.c.parent_run, among(_parents.c.state, ACTIVE_RUNS))),
 )
-_DELETABLE = and_(_ENDED, _NOT_NEEDED)
+_DELETABLE = and_(_ENDED, _NOT_NEEDED, runs.c.pinned_at.is_(None))
 _REMOVABLE = and_(_DELETABLE, _NOT_LAST)
 # Jumps from one name to the next along the index: one lookup per workflow, however many runs each has.
 _first_name = select(func.min(runs.c.workflow).label("workflow")).cte("names", recursive=True)

@@ -7,15 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, func, select
+from sqlalchemy import Connection, and_, bindparam, func, select, update
 
 from toband.domain.overlap import is_full
-from toband.domain.run_model import INSTANCE_BITS, Run, RunState, StepRun, StepState
+from toband.domain.run_model import INSTANCE_BITS, Pin, Run, RunState, StepRun, StepState
 from toband.ports import ActiveRunError, HistoryEntry, Request, RunChange, RunGoneError, UpdateResult
 from toband.store.rows import dead_letters, run_history, run_transitions
 from toband.store.rows.idempotent_calls import recall, remember
 from toband.store.sql.keyset_paging import newest
-from toband.store.sql.open_database import OpenDatabase, reading
+from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.row_codec import (
     ATTEMPT_COLUMNS,
     RUN_COLUMNS,
@@ -156,6 +156,13 @@ class SqlRuns(OpenDatabase):
             if to:
                 return _linked(connection, column, to, workflow, states, before, limit)
         return [_header(tuple(row)) for row in newest(connection, runs, workflow, states, before, limit)]
+
+    @writing
+    def pin_run(self, session: WriteSession, run_id: str, pin: Pin | None) -> bool:
+        values = {"pinned_at": None if pin is None else pin.at, "pinned_by": "", "pin_note": ""}
+        if pin is not None:
+            values |= {"pinned_by": pin.by, "pin_note": pin.note}
+        return session.connection.execute(update(runs).where(runs.c.id == run_id).values(values)).rowcount > 0
 
     @reading
     def current_run(self, connection: Connection, workflow: str) -> Run | None:

@@ -25,6 +25,7 @@ from toband.domain.run_model import (
     FinallyPart,
     Orphans,
     Phase,
+    Pin,
     Progress,
     ResourceUse,
     Run,
@@ -50,7 +51,7 @@ INLINE_MOST = MAX_LISTED_BYTES
 
 _INSTANCES = (1 << INSTANCE_BITS) - 1
 
-# Columns that never change.
+# Columns that no transition changes.
 RUN_IDENTITY = frozenset(
     (
         "id",
@@ -73,6 +74,9 @@ RUN_IDENTITY = frozenset(
         "missed",
         "event",
         "depth",
+        "pinned_at",
+        "pinned_by",
+        "pin_note",
     )
 )
 STEP_IDENTITY = frozenset(("run_id", "position", "step"))
@@ -112,7 +116,13 @@ def run_identity(run: Run) -> Raw:
         "missed": to_json([to_micros(at) for at in run.missed]) if run.missed else "[]",
         "event": event,
         "depth": run.depth,
-    }
+    } | pin_columns(run.pin)
+
+
+def pin_columns(pin: Pin | None) -> Raw:
+    if pin is None:
+        return {"pinned_at": None, "pinned_by": "", "pin_note": ""}
+    return {"pinned_at": to_micros(pin.at), "pinned_by": printable(pin.by), "pin_note": printable(pin.note)}
 
 
 def _event_json(run: Run) -> str | None:
@@ -348,7 +358,7 @@ def not_started_from(reason: NotStartedReason | None, detail: str) -> NotStarted
 
 
 def run_from(values: Values, steps: Mapping[str, StepRun]) -> Run:
-    cause = values["ending_cause"]
+    cause, pinned_at = values["ending_cause"], values["pinned_at"]
     return Run(
         id=values["id"],
         workflow=values["workflow"],
@@ -383,6 +393,7 @@ def run_from(values: Values, steps: Mapping[str, StepRun]) -> Run:
         missed=tuple(map(from_micros, values["missed"])),
         event=values["event"],
         depth=values["depth"],
+        pin=None if pinned_at is None else Pin(at=pinned_at, by=values["pinned_by"], note=values["pin_note"]),
         ending=None if cause is None else Ending(cause=cause, at=values["ending_at"]),
         finally_part=None if values["finally_part"] is None else _finally_part(*values["finally_part"]),
         steps=steps,

@@ -188,6 +188,10 @@ runs = Table(
     # The event that started it, as templates see it; without a large payload.
     Column("event", JsonText),
     Column("depth", Integer, nullable=False, server_default=text("0")),
+    # Pinned runs are not removed. No transition changes this.
+    Column("pinned_at", Micros),
+    Column("pinned_by", Prose, nullable=False, server_default=text("''")),
+    Column("pin_note", Prose, nullable=False, server_default=text("''")),
     # A transition may change the columns below.
     Column("state", Name(RunState), nullable=False),
     Column("sequence", BigInteger, nullable=False),
