@@ -97,6 +97,13 @@ def test_a_retry_that_contradicts_itself(cli: Cli, failed: RunRecord, daemon: Fa
     assert daemon.calls["RetryRun"] == 0
 
 
+def test_a_cancel_says_that_finally_steps_run(cli: Cli, active: RunRecord) -> None:
+    active.run.finally_part.state = run_pb2.RUN_STATE_FAILED
+    result = cli("runs", "cancel", "nightly")
+    assert (result.code, result.out) == (0, f"cancelling nightly#1 ({active.run.id})\n")
+    assert result.err == "hint: its finally steps run; `toban runs cancel nightly#1` again ends them too\n"
+
+
 def test_pause_and_resume(cli: Cli, active: RunRecord, daemon: FakeDaemon) -> None:
     run = active.run
     assert cli("runs", "pause", "nightly").out == f"paused nightly#1 ({run.id})\n"

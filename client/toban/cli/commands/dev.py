@@ -14,12 +14,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from types import FrameType
-from typing import Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.session import complain, quiet_grpc, session
 from toban.cli.syntax import Context, Option
+
+if TYPE_CHECKING:
+    from toban.sdk import SyncClient
 
 # The client package includes toband, but not its dependencies.
 _NEEDED: Final = ("toband", "sqlalchemy", "alembic", "psutil", "structlog", "uuid_utils")
@@ -183,13 +186,24 @@ def _cancel_runs(address: str) -> None:
     try:
         with SyncClient(address, retry_for=0) as client:
             runs = list(client.list_runs(states=active))
-            for run in runs:
-                with contextlib.suppress(TobanError):
-                    client.cancel_run(run.id, reason="toban dev was stopped")
-            for run in runs:
-                client.wait_run(run.id, timeout=max(deadline - time.monotonic(), 0.1), reconnect=0)
+            # The second cancel ends finally steps that take too long.
+            for within in (deadline - _CANCEL_DEADLINE / 2, deadline):
+                for run in runs:
+                    with contextlib.suppress(TobanError):
+                        client.cancel_run(run.id, reason="toban dev was stopped")
+                runs = [run for run in runs if not _ended(client, run.id, within)]
+            if runs:
+                raise TimeoutError(f"run {runs[0].id} has not ended")
     except (TobanError, TimeoutError) as error:
         complain(f"toban: warning: could not cancel every run: {error}")
+
+
+def _ended(client: SyncClient, run_id: str, deadline: float) -> bool:
+    try:
+        client.wait_run(run_id, timeout=max(deadline - time.monotonic(), 0.1), reconnect=0)
+    except TimeoutError:
+        return False
+    return True
 
 
 def _temporary() -> str:

@@ -39,6 +39,8 @@ def cancel(
 ) -> None:
     """Cancel a run: end its processes, start no further steps.
 
+    Its finally steps run. To end those too, cancel it again.
+
     \b
     Examples:
       toban runs cancel nightly-report
@@ -61,6 +63,8 @@ def cancel(
             else f"cancelling {run_name(cancelled)} ({cancelled.id})"
         ),
     )
+    if cancelled.HasField("finally_part") and not cancelled.finally_part.HasField("ending"):
+        here.note(f"hint: its finally steps run; `toban runs cancel {run_name(cancelled)}` again ends them too")
 
 
 def retry(
@@ -178,7 +182,9 @@ def pause(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
     here = session(ctx, output)
     with connect(here, f"pause run {shown(run)}") as client:
         paused = client.pause_run(run_id(client, run))
-    _report(here, paused, "paused")
+    if not paused.HasField("paused_at"):
+        here.warn("the run is ending, or its finally steps run: that cannot be paused")
+    _report(here, paused, "paused" if paused.HasField("paused_at") else "not paused:")
 
 
 def resume(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
