@@ -38,6 +38,7 @@ steps:
     on_lost: {on_lost}
     env: {{LIVES: "{{{{ params.lives }}}}"}}
     run: |
+      echo "::progress $TOBAN_ATTEMPT/9 tries"
       echo "$TOBAN_ATTEMPT $TOBAN_ATTEMPT_TOKEN" >> {tokens}
       if [ "$TOBAN_ATTEMPT" -le "$LIVES" ]; then exec sleep 600; fi
   - {{name: next, run: echo next}}
@@ -75,12 +76,15 @@ def test_a_lost_step_fails_by_default(daemon: Daemon, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     run_id = daemon.start_run(lasting(daemon, "fails", tokens, "fail"))
     shim, step = supervisor(daemon, run_id, 1, tokens)
+    wait_until(lambda: daemon.get_run(run_id).steps[0].progress_current == 1, "its progress is not logged")
     kill(shim)
     run = daemon.wait_run(run_id)
     assert (run_state(run), step_states(run)) == (
         "FAILED",
         {"only": "FAILED", "next": "SKIPPED(aborted)"},
     )
+    for reporter in (run, run.steps[0]):
+        assert (reporter.progress_total, reporter.progress_message) == (9, "tries")
     assert "lost" in run.error_message
     process = daemon.process_of(run_id, "only")
     assert (process_state(process), cause_name(process.ending)) == ("LOST", "lost")

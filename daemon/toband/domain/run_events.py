@@ -103,6 +103,8 @@ class AttemptLost:
     token: str
     error: str
     orphans: Orphans
+    progress: Progress | None = None
+    """The last progress that it reported, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

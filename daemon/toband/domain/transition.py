@@ -69,6 +69,7 @@ from toband.domain.run_model import (
     AttemptState,
     EndingCause,
     Phase,
+    Progress,
     Run,
     RunState,
     SkipReason,
@@ -290,8 +291,7 @@ def _attempt_ended(draft: RunMutation, event: AttemptEnded) -> None:
         return
     definition = draft.plan.definition(attempt.step)
     draft.then = min(draft.at, event.finished_at)
-    if event.progress is not None:
-        draft.set_run(progress=event.progress)
+    _reported(draft, attempt, event.progress)
     run_ending = draft.run.current_ending
     timed_out = run_ending is not None and run_ending.cause is EndingCause.TIMED_OUT
     if timed_out and event.ending.cause is TreeCause.CANCEL:
@@ -339,7 +339,6 @@ def _attempt_ended(draft: RunMutation, event: AttemptEnded) -> None:
             result=event.result,
             outputs=event.outputs,
             spilled=event.spilled,
-            progress=event.progress,
         )
     if cause in _RUN_TIMEOUTS:
         end_run(draft, EndingCause.TIMED_OUT, run_texts.RUN_TIMED_OUT)
@@ -357,6 +356,14 @@ def _attempt_ended(draft: RunMutation, event: AttemptEnded) -> None:
         attempt_failed(draft, attempt.owner, error, error_class, event)
 
 
+def _reported(draft: RunMutation, attempt: Attempt, progress: Progress | None) -> None:
+    """Keeps the last progress of an attempt, and forgets that of the attempt before. The run keeps the last of all."""
+    if progress is not None:
+        draft.set_run(progress=progress)
+    if not attempt.check:
+        draft.set(attempt.owner, progress=progress)
+
+
 def _attempt_lost(draft: RunMutation, event: AttemptLost) -> None:
     attempt = _live(draft, event.step, event.token)
     if attempt is None:
@@ -371,6 +378,7 @@ def _attempt_lost(draft: RunMutation, event: AttemptLost) -> None:
     )
     step = draft.steps[attempt.owner]
     draft.set(step.id, losses=step.losses + 1)
+    _reported(draft, attempt, event.progress)
     rerun = may_rerun(draft.plan.step(step.id), step)
     again = rerun and event.orphans.gone
     error = run_texts.lost(event.error, check=attempt.check, processes_left=rerun and not again)

@@ -44,7 +44,7 @@ def evil(daemon: FakeDaemon) -> RunRecord:
     daemon.write(record, "one", EVIL.encode() + b"\n")
     daemon.write(record, EVIL, b"harmless\n")
     daemon.write(record, "one", EVIL.encode(), stream=run_pb2.LOG_STREAM_SYSTEM)
-    daemon.step(record, "one", run_pb2.STEP_STATE_FAILED, exit_code=1, reason=EVIL)
+    daemon.step(record, "one", run_pb2.STEP_STATE_FAILED, exit_code=1, reason=EVIL, progress_message=EVIL)
     daemon.step(record, EVIL, run_pb2.STEP_STATE_SKIPPED, reason=EVIL)
     daemon.add_letter(record, EVIL, EVIL)
     daemon.finish(record, run_pb2.RUN_STATE_FAILED, EVIL)

@@ -238,6 +238,6 @@ def _params(run: run_pb2.Run) -> str:
 
 def _progress(run: run_pb2.Run) -> str:
     if run.HasField("finished_at"):
-        return ""
+        return progress_text(run)
     steps = f"{run.steps_ended} of {counted(int(run.steps_total), 'step')}"
     return f"{steps}: {reported}" if (reported := progress_text(run)) else steps

@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import structlog
 
 from toband.domain.run_events import AttemptLost, AttemptStarted, AttemptVoided, Event, not_started
-from toband.domain.run_model import Attempt, AttemptState, Orphans
+from toband.domain.run_model import Attempt, AttemptState, Orphans, Progress
 from toband.ports import Clock, Conditions, HealthStatus
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch import end_record
@@ -357,9 +357,16 @@ class AttemptProbe(Generic[ShimT]):
             token=attempt.token,
             error=error,
             orphans=Orphans.NONE if booted else self._host.end_left(attempt, seen.claim),
+            progress=self._last_progress(attempt),
         )
         damaged = seen.file is AttemptFileState.DAMAGED and not booted
         return _Unbelieved(lost, seen.reason) if damaged else lost
+
+    def _last_progress(self, attempt: Attempt) -> Progress | None:
+        """Of an attempt without an end record. It is a hint: a file that cannot be read has none."""
+        with contextlib.suppress(OSError), self._opened(attempt) as fd:
+            return _progress_before(os.fstat(fd).st_size, fd)
+        return None
 
 
 def _end_of(attempt: Attempt, fd: int, claim: end_record.Claim, facts: Mapping[str, Any]) -> EndRecord:
@@ -368,5 +375,9 @@ def _end_of(attempt: Attempt, fd: int, claim: end_record.Claim, facts: Mapping[s
     found = replace(found, event=replace(found.event, command=claim.command))
     if not (found.event.stdout_bytes or found.event.stderr_bytes):
         return found
-    progress = progress_before(frames.log_size(fd), lambda size, offset: frames.pread(fd, size, offset))
+    progress = _progress_before(frames.log_size(fd), fd)
     return found if progress is None else replace(found, event=replace(found.event, progress=progress))
+
+
+def _progress_before(end: int, fd: int) -> Progress | None:
+    return progress_before(end, lambda size, offset: frames.pread(fd, size, offset))
