@@ -124,7 +124,7 @@ class Event(_message.Message):
     """JSON, at most 64 KiB. Lists and streams leave out payloads over 4 KiB."""
     source: Global___EventSource.ValueType
     caller: _builtins.str
-    """Identity of the caller, such as `uid:1000`."""
+    """As in Run: `step:RUN_ID/STEP` if a step emitted it."""
     source_run: _builtins.str
     """The run and the step that emitted it, or that it is about."""
     source_step: _builtins.str

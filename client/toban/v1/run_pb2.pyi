@@ -740,7 +740,10 @@ class Run(_message.Message):
     """Unspecified while at least one step makes progress."""
     triggered_by: Global___Trigger.ValueType
     caller: _builtins.str
-    """Identity of the caller, such as `uid:1000`."""
+    """Who caused it: `local` for a client of the unix socket, the address of a client over TCP, `step:RUN_ID/STEP` for a call
+    from inside a step, which its token proves, or `schedule`. A child run has the caller of its parent, the run of an event
+    that of the event: `daemon` for events of the daemon.
+    """
     current_step: _builtins.str
     """Id of the running step that was started last; empty if none is running."""
     current_step_index: _builtins.int
@@ -1663,7 +1666,7 @@ class StartRunRequest(_message.Message):
     workflow: _builtins.str
     """A workflow, or a job to start alone as RunJob does."""
     triggered_by: Global___Trigger.ValueType
-    """API or MANUAL; unspecified means API."""
+    """API or MANUAL; unspecified means API. A call from inside a step counts as API."""
     request_id: _builtins.str
     """As in CreateWorkflowRequest."""
     scope: _builtins.str

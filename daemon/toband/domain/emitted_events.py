@@ -105,6 +105,11 @@ class Cause:
     step: str
     depth: int
 
+    @property
+    def caller(self) -> str:
+        """The step as a caller: its token proves it."""
+        return f"step:{self.run_id}/{self.step}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:

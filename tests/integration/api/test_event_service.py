@@ -235,9 +235,10 @@ def test_a_step_emits(daemon: Daemon) -> None:
     (event,) = daemon.events.ListEvents(listed, timeout=20).events
     assert (event.source, event.source_run) == (pb.EVENT_SOURCE_STEP, parent.run_id)
     assert (event.source_step, event.depth) == ("only", 1)
+    assert event.caller == f"step:{parent.run_id}/only"
     (child,) = event.runs
     run = daemon.wait_run(child.run_id)
-    assert run.depth == 1
+    assert (run.depth, run.caller) == (1, event.caller)
     said = daemon.log_of(child.run_id)[run_pb2.LOG_STREAM_STDOUT].decode()
     assert said == f"1 {parent.run_id} only\n"
 
@@ -282,6 +283,10 @@ def test_what_a_step_starts_and_changes_stays_in_its_chain(daemon: Daemon) -> No
     request = run_pb2.ListRunsRequest(workflow="chain-end")
     runs = daemon.runs.ListRuns(request, timeout=20).runs
     assert [run.depth for run in runs] == [1, 1]
+    assert {run.caller for run in runs} == {f"step:{link.run_id}/only"}
+    # `toban run` says that a person starts it; the token of the step knows better.
+    assert [run.triggered_by for run in runs] == [run_pb2.TRIGGER_RETRY, run_pb2.TRIGGER_API]
+    assert daemon.get_run(begun.run_id).caller == "local"
     (changed,) = (
         event
         for event in daemon.events.ListEvents(pb.ListEventsRequest(types=["DEFINITION_CHANGED"]), timeout=20).events
@@ -300,7 +305,7 @@ def test_metadata_that_cannot_say_where_a_call_is_from(daemon: Daemon) -> None:
     assert [found for found, _ in refusal.violations] == ["toban-origin"]
     # Whoever outlived the run may start others: they are from outside.
     run = daemon.runs.StartRun(request, timeout=20, metadata=(("toban-origin", "gone/token"),)).run
-    assert run.depth == 0
+    assert (run.depth, run.caller) == (0, "local")
     daemon.wait_run(run.id)
 
 

@@ -205,6 +205,7 @@ class EventRouter:
             event = replace(
                 event,
                 source=EventSource.STEP,
+                caller=by.caller,
                 source_run=by.run_id,
                 source_step=by.step,
                 depth=by.depth + 1,

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from toband.backoff import Backoff
-from toband.domain.emitted_events import Emitted
+from toband.domain.emitted_events import Cause, Emitted
 from toband.domain.overlap import QUEUE_LIMIT
 from toband.domain.run_model import Run, Trigger
 from toband.engine.caller import CallOrigin, OriginLookup
@@ -107,8 +107,8 @@ class RunIntake:
         self._admission.check(doing)
         new = await make()
         cause = await self._origins.cause(origin)
-        if cause is not None and cause.depth > new.run.depth:
-            new = replace(new, run=replace(new.run, depth=cause.depth))
+        if cause is not None:
+            new = replace(new, run=_started_by(cause, new.run))
         return await self._store_and_begin(new, request, requeue=requeue, by=by)
 
     async def scheduled(
@@ -266,3 +266,9 @@ class RunIntake:
                 break
         if run is not None and self._active.actor(run.id) is None:
             self.begin(new, run)
+
+
+def _started_by(cause: Cause, run: Run) -> Run:
+    """The run of a call from a step: whatever the call says, no person made it."""
+    trigger = Trigger.API if run.trigger is Trigger.MANUAL else run.trigger
+    return replace(run, depth=max(run.depth, cause.depth), caller=cause.caller, trigger=trigger)
