@@ -15,7 +15,7 @@ from faults.history import History, Printed
 from faults.load import Ledger
 from faults.step_checks import EARLY, StepChecks, state_name
 from faults.witness import Begin, End, Witness
-from faults.workload import ARTIFACT, CHECK, StepModel, WorkflowModel, made
+from faults.workload import ARTIFACT, CHECK, SIZES, StepModel, WorkflowModel, made
 from helpers.daemon import cause_name, process_state, run_state
 from toban.v1 import run_pb2
 
@@ -48,7 +48,8 @@ def check(
     for model in workflows.values():
         if model.queue:
             found += _turns(model, history, witness)
-    return found
+    found += (Defect(kind=Kind.LOCK, text=text) for text in witness.clashes)
+    return [*found, *_locks(workflows, history, witness)]
 
 
 def _acknowledged(ledger: Ledger, history: History, witness: Witness) -> Iterator[Defect]:
@@ -84,6 +85,35 @@ def _turns(model: WorkflowModel, history: History, witness: Witness) -> Iterator
             yield Defect(kind=Kind.ORDER, text=text)
         if lines and max(lines) > last:
             last, of = max(lines), run.id
+
+
+def _locks(workflows: Mapping[str, WorkflowModel], history: History, witness: Witness) -> Iterator[Defect]:
+    """Between the first and the last line of a run, or of a step, that holds a lock there is none of another holder."""
+    spans: dict[str, list[tuple[int, int, str]]] = {}
+    for run in history.runs.values():
+        model = workflows.get(run.workflow)
+        if model is None:
+            continue
+        lines = [line.at for line in witness.lines_of(run.id)]
+        above = workflows.get(history.runs[run.parent_run].workflow) if run.parent_run in history.runs else None
+        for child in history.runs.values():
+            lines += [line.at for line in witness.lines_of(child.id)] if child.parent_run == run.id else []
+        for lock in model.locks if lines else ():
+            if above is None or lock not in above.locks:
+                spans.setdefault(lock, []).append((min(lines), max(lines), f"run {run.id} of {run.workflow}"))
+        for (of, name), begins in witness.begins.items():
+            step = model.step(name.partition("[")[0]) if of == run.id else None
+            ends = {end.token: end.at for end in witness.ends_of(of, name)}
+            for lock in step.locks if step is not None else ():
+                where = f"{name} of run {of} of {run.workflow}"
+                spans.setdefault(lock, []).extend((each.at, ends.get(each.token, each.at), where) for each in begins)
+    for lock, found in spans.items():
+        last, of = -1, ""
+        for begin, end, where in sorted(found):
+            if begin < last and lock not in SIZES:
+                yield Defect(kind=Kind.LOCK, text=f"{where} began while {of} held {lock}")
+            if end > last:
+                last, of = end, where
 
 
 class _Run(StepChecks):

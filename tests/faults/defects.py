@@ -28,6 +28,7 @@ class Kind(Enum):
     ARTIFACT = "an artifact is not what the step made"
     LETTER = "a dead letter is missing, or is one too many"
     LEFT = "a process is left"
+    LOCK = "a lock had more holders than it may have"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,8 @@ _MODELS = [
         steps=[StepModel(id="long", code=None)],
         last=[StepModel(id="tidy"), StepModel(id="tell", depends_on=["tidy"], code=4, continues=True)],
     ),
+    WorkflowModel(name="holder", locks=("db",), steps=[StepModel(id="one"), StepModel(id="two")]),
+    WorkflowModel(name="sharer", steps=[StepModel(id="db", locks=("db",)), StepModel(id="pair", locks=("pair",))]),
 ]
 
 
@@ -313,6 +315,12 @@ def repeated(made: Forged) -> None:
     made.add_step("leaf", "only", "SUCCEEDED")
     made.add_process("leaf", "only", "COMPLETED", code=0)
     made.add_process("parent", "after", "COMPLETED", code=0)
+
+    for name, steps in (("holder", ("one", "two")), ("sharer", ("db", "pair"))):
+        made.run(name, "SUCCEEDED")
+        for step in steps:
+            made.add_step(name, step, "SUCCEEDED")
+            made.add_process(name, step, "COMPLETED", code=0)
 
 
 def lost(made: Forged, *, excused: bool) -> None:

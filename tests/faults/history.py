@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from faults.lock_release import released_locks
 from helpers.daemon import Daemon, process_state
 from toban.v1 import dead_letter_pb2, run_pb2
 from toband.supervise.logs.compressed_log import SUFFIX
@@ -95,8 +96,9 @@ class ApiArtifacts:
 def read_history(daemon: Daemon, *, within: float = 120.0) -> History:
     """Waits for the end of every run first; one that ends may have made others."""
     runs: dict[str, run_pb2.Run] = {}
-    while new := [run_id for run_id in all_runs(daemon) if run_id not in runs]:
-        runs |= {run_id: daemon.wait_run(run_id, within) for run_id in new}
+    with released_locks(daemon):
+        while new := [run_id for run_id in all_runs(daemon) if run_id not in runs]:
+            runs |= {run_id: daemon.wait_run(run_id, within) for run_id in new}
     processes = {run_id: daemon.processes(run_id) for run_id in runs}
     # Only what has no end needs to be looked at on disk.
     lost = [run_id for run_id, found in processes.items() if any(process_state(process) == "LOST" for process in found)]

@@ -16,7 +16,8 @@ from urllib.parse import quote
 
 import grpc
 
-from faults.workload import WorkflowModel
+from faults.lock_release import release_gone
+from faults.workload import SIZES, WorkflowModel
 from toban.v1 import run_pb2, run_pb2_grpc, system_pb2, system_pb2_grpc
 
 _T = TypeVar("_T")
@@ -30,7 +31,10 @@ _UNANSWERED = (
     grpc.StatusCode.DEADLINE_EXCEEDED,
 )
 _CALL = 2.5
-ENVIRONMENT = {"TOBAN_RETENTION_COMPRESS_AFTER": "200ms"}
+ENVIRONMENT = {
+    "TOBAN_RETENTION_COMPRESS_AFTER": "200ms",
+    "TOBAN_LOCKS": ",".join(f"{name}={size}" for name, size in SIZES.items()),
+}
 """For the daemon, so that there is something to keep house for."""
 _ACTIVE = [run_pb2.RUN_STATE_PENDING, run_pb2.RUN_STATE_RUNNING]
 
@@ -155,7 +159,9 @@ class Load:
         """Logs of what has ended are compressed, as a daemon does by itself when it lives for long enough."""
         with grpc.insecure_channel(self._target) as channel, contextlib.suppress(grpc.RpcError):
             request = system_pb2.CollectGarbageRequest()
-            system_pb2_grpc.SystemServiceStub(channel).CollectGarbage(request, timeout=1.0)
+            system = system_pb2_grpc.SystemServiceStub(channel)
+            system.CollectGarbage(request, timeout=1.0)
+            release_gone(system)
 
     def _cancel_due(self, now: float) -> None:
         due = [run_id for at, run_id in self._cancels if at <= now]

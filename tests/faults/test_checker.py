@@ -174,6 +174,13 @@ def _instance_gone(made: Forged) -> None:
     made.runs["each"].steps.remove(made.step("each", "each[1]"))
 
 
+def _within_the_other(made: Forged) -> None:
+    """A step that needs a lock is executed between two steps of the run that holds it."""
+    lines = [made.lines.pop(made.line(begins)) for begins in ("B sharer db", "E sharer db")]
+    at = made.line("B holder two")
+    made.lines[at:at] = lines
+
+
 FORGERIES: list[tuple[str, Forge, Kind]] = [
     ("run gone", lambda m: m.runs.pop("plain"), Kind.MISSING),
     ("run of another workflow", lambda m: m.ledger.workflows.update(plain="slow"), Kind.CONTRADICTED),
@@ -276,6 +283,9 @@ FORGERIES: list[tuple[str, Forge, Kind]] = [
     ("finally steps out of order", lambda m: _move_to_front(m, "B tidied tell"), Kind.ORDER),
     ("finally steps of another result", _tidied_for_another, Kind.UNTRUE),
     ("finally steps of a run that never began", lambda m: m.runs["tidied"].ClearField("started_at"), Kind.UNTRUE),
+    ("lock of the kernel taken", lambda m: m.lines.append("X sharer pair pair1 pair"), Kind.LOCK),
+    ("lock with two holders", _within_the_other, Kind.LOCK),
+    ("lock taken before its holder was done", lambda m: _move_to_front(m, "B sharer db"), Kind.LOCK),
     ("step says it wrote more", lambda m: m.lines.append(m.lines.pop(m.line("E plain loud"))[:-1] + "x"), Kind.LOG),
 ]
 

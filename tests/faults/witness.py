@@ -2,6 +2,9 @@
 
     B RUN STEP TOKEN
     E RUN STEP TOKEN CODE [DIGEST-OF-STDOUT DIGEST-OF-STDERR]
+    X RUN STEP TOKEN LOCK
+
+X is a clash: the lock of the kernel that stands beside a lock was taken.
 
 Each line is one append of one write, so that lines never mix and their order is the order of what happened.
 """
@@ -40,6 +43,7 @@ class Witness:
 
     begins: dict[tuple[str, str], list[Begin]] = field(default_factory=dict)
     ends: dict[tuple[str, str], list[End]] = field(default_factory=dict)
+    clashes: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls, path: Path) -> Witness:
@@ -64,6 +68,8 @@ class Witness:
                         digests=(digests[0], digests[1]) if digests else None,
                     )
                     witness.ends.setdefault((run, step), []).append(end)
+                case ["X", run, step, token, lock]:
+                    witness.clashes.append(f"{step} of run {run} ({token}) began while lock {lock} was taken")
                 case _:
                     raise ValueError(f"cannot read line {at + 1} of the witness file: {line!r}")
         return witness

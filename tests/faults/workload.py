@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,9 @@ _WHO = "$TOBAN_RUN_ID $TOBAN_STEP{} $TOBAN_ATTEMPT_TOKEN"
 _DEAF = "trap '' TERM; sleep 60 & while :; do sleep 5; done"
 """Needs KILL, and so does what it has in the background."""
 CHECK = ".check"
+SIZES = {"pair": 2}
+"""Of locks; all others have 1."""
+_GUARD_FDS = "56789"
 ARTIFACT = "data"
 _MADE_LINES = 200
 
@@ -55,6 +58,9 @@ class StepModel:
     """Prints the artifact of that step."""
     when: bool | None = None
     """Has a condition, which says that."""
+    locks: Sequence[str] = ()
+    guards: Sequence[str] = ()
+    """Locks that only it holds while it runs, or as many as SIZES says: a clash is a line of the witness file."""
 
     @property
     def check(self) -> StepModel:
@@ -92,6 +98,8 @@ class StepModel:
             fields["on_failure"] = "continue"
         if self.rerun_if_lost:
             fields["on_lost"] = "rerun"
+        if self.locks:
+            fields["locks"] = list(self.locks)
         return fields | self._repeated(models) | self._handed()
 
     def _repeated(self, models: Mapping[str, StepModel]) -> dict[str, Any]:
@@ -128,6 +136,7 @@ class StepModel:
         said = f" {{{{ steps.{self.repeats}.stdout }}}}" if self.repeats else ""
         lines = [
             f'echo "B {who}" >> "$WITNESS"',
+            *self._guarded(who),
             f'echo "$TOBAN_STEP{part} $TOBAN_ATTEMPT_TOKEN"{said}',
             self.work,
         ]
@@ -140,6 +149,15 @@ class StepModel:
         if self.code is not None:
             lines += [self._exit_code(), f'echo "E {who} $code" >> "$WITNESS"', "exit $code"]
         return "\n".join(lines)
+
+    def _guarded(self, who: str) -> Iterator[str]:
+        """The kernel frees these locks when the last process of the step is gone, whatever ended it."""
+        fds = iter(_GUARD_FDS)
+        for lock in self.guards:
+            mine = [next(fds) for _ in range(SIZES.get(lock, 1))]
+            yield "exec " + " ".join(f'{fd}>> "$WITNESS.{lock}.{n}"' for n, fd in enumerate(mine))
+            tries = " || ".join(f"flock -n {fd}" for fd in mine)
+            yield f'{tries} || echo "X {who} {lock}" >> "$WITNESS"'
 
     def _exit_code(self) -> str:
         if self.judges_from:
@@ -171,6 +189,8 @@ class WorkflowModel:
     queue: bool = False
     """Its runs take turns, one at a time."""
     weight: float = 1.0
+    locks: Sequence[str] = ()
+    """Of each run."""
     cancelled: float = 0.06
     """How many of its runs are cancelled."""
 
@@ -191,6 +211,8 @@ class WorkflowModel:
             fields["finally"] = {step.id: step.definition(models) for step in self.last}
         if self.timeout is not None:
             fields["timeout"] = f"{self.timeout * 1000:.0f}ms"
+        if self.locks:
+            fields["locks"] = list(self.locks)
         if self.concurrency is not None:
             fields["concurrency"] = self.concurrency
         return json.dumps(fields)
@@ -317,6 +339,7 @@ def workload(*, rerun: bool = False) -> Mapping[str, WorkflowModel]:
         *_repeating(),
         *_handing_on(),
         *_tidying_up(),
+        *_locked(),
     ]
     return {workflow.name: workflow for workflow in found}
 
@@ -436,4 +459,39 @@ def _tidying_up() -> Sequence[WorkflowModel]:
             steps=[StepModel(id="work", work="sleep 0.2")],
             last=plain,
         ),
+    ]
+
+
+def _locked() -> Sequence[WorkflowModel]:
+    """Runs and steps of several workflows that exclude each other."""
+    return [
+        WorkflowModel(
+            name="locked",
+            locks=("db",),
+            cancelled=0.2,
+            steps=_sequence(StepModel(id="a", work="sleep 0.03", guards=("db",)), StepModel(id="b", guards=("db",))),
+            last=[StepModel(id="tidy", guards=("db",))],
+        ),
+        WorkflowModel(
+            name="sharing",
+            weight=1.5,
+            cancelled=0.2,
+            steps=[
+                StepModel(id="one", locks=("db",), guards=("db",), work="sleep 0.02"),
+                StepModel(id="both", locks=("disk", "db"), guards=("db", "disk")),
+                StepModel(id="flaky", locks=("disk",), codes=(3, 0), retries=2),
+                StepModel(id="some", locks=("pair",), guards=("pair",), items=3, work="sleep 0.02"),
+            ],
+        ),
+        WorkflowModel(
+            name="caller",
+            locks=("db",),
+            cancelled=0.15,
+            steps=_sequence(
+                StepModel(id="before", guards=("db",)),
+                StepModel(id="child", child="called"),
+                StepModel(id="after", guards=("db",)),
+            ),
+        ),
+        WorkflowModel(name="called", locks=("db",), weight=0.5, steps=[StepModel(id="only", guards=("db",))]),
     ]
