@@ -143,7 +143,7 @@ class _Run(StepChecks):
             case "SUCCEEDED":
                 for step in run.steps:
                     model = self._model.step(step.parent or step.id)
-                    if model is not None and not _well(model, step):
+                    if model is not None and not _well(model, step) and not self._failed_late(model, step):
                         self._bad(Kind.UNTRUE, f"{step.id} is {self._states[step.id]}")
                 if cause:
                     self._bad(Kind.UNTRUE, f"it ended for {cause}")
@@ -159,6 +159,10 @@ class _Run(StepChecks):
                 self._check_run_timeout()
             case _:
                 self._bad(Kind.UNENDED, f"steps: {self._states}")
+
+    def _failed_late(self, model: StepModel, step: run_pb2.Step) -> bool:
+        """A finally step that failed, because it was lost for example, does not hide the result of the run."""
+        return self._is_last(model) and self._states[step.id] == "FAILED"
 
     def _parent_ended(self) -> bool:
         """Whether it is a child of a run that was ended."""
@@ -207,6 +211,9 @@ class _Run(StepChecks):
         if self._run.finally_part.HasField("ending"):
             self._bad(Kind.SKIPPED, f"its finally steps ended for {cause_name(self._run.finally_part.ending)!r}")
         for step in self._model.last:
+            needed = step.depends_on[0] if step.when is not None else ""
+            if needed and self._states[step.id] == "SKIPPED" and self._states[needed] != "SUCCEEDED":
+                continue  # its condition asks for a success
             if self._states[step.id] not in ("SUCCEEDED", "FAILED"):
                 self._bad(Kind.SKIPPED, f"the finally step {step.id} is {self._states[step.id]}")
         if any(process_state(process) == "LOST" for process in self._history.processes[self._run.id]):

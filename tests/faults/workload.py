@@ -433,9 +433,9 @@ def _tidying_up() -> Sequence[WorkflowModel]:
                 StepModel(id="bad", work="sleep 0.05", code=3),
             ],
             last=[
-                StepModel(id="flaky", codes=(3, 0), retries=2, makes=True),
+                StepModel(id="flaky", codes=(3, 0), retries=2),
                 StepModel(id="broken", code=4, continues=True),
-                StepModel(id="after", depends_on=["flaky", "broken"], reads="flaky"),
+                StepModel(id="after", depends_on=["flaky", "broken"]),
                 StepModel(id="yes", depends_on=["flaky"], when=True),
                 StepModel(id="each", items=2),
             ],
