@@ -118,6 +118,28 @@ finally:
         assert [step.attempts for step in run.steps] == [1, 1, 1, 1]
 
 
+def test_cancel_leaves_child_runs_of_finally_steps_alone(tmp_path: Path) -> None:
+    gate = Gate(f"{tmp_path}/gate")
+    environment = {"TOBAN_STOP_POLICY": "cancel", "TOBAN_STOP_DEADLINE": "8s"}
+    with running_daemon(tmp_path / "s", environment=environment) as daemon:
+        daemon.apply(f'name: child\ndescription: x\nsteps: [{{name: held, run: "read _ < {gate.path}"}}]\n')
+        daemon.apply("""
+name: parent
+description: x
+steps: [{name: work, run: exit 3}]
+finally: {name: tidy, job_type: workflow, target: child}
+""")
+        run_id = daemon.start_run("parent")
+        listed = run_pb2.ListRunsRequest(parent_run=run_id)
+        (child,) = wait_until(lambda: daemon.runs.ListRuns(listed, timeout=20).runs, "no child run")
+        daemon.wait_started(child.id, "held")
+        assert daemon.stop() == 0
+        gate.release_now()
+        run = ended_in_the_next_life(daemon, run_id)
+        assert (run_state(run), step_states(run)) == ("FAILED", {"work": "FAILED", "tidy": "SUCCEEDED"})
+        assert run_state(daemon.get_run(child.id)) == "SUCCEEDED"
+
+
 def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
     environment = {"TOBAN_STOP_POLICY": "wait", "TOBAN_STOP_DEADLINE": "10m"}
     with running_daemon(tmp_path / "s", environment=environment) as daemon:

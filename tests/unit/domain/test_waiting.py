@@ -19,6 +19,8 @@ from toband.domain.run_events import (
     ResumeRequested,
     RetryDue,
     RunStarted,
+    RunTimeoutPassed,
+    StartFinallyTimer,
     StartIterationTimer,
     StartRetryTimer,
     StartRunTimer,
@@ -26,7 +28,17 @@ from toband.domain.run_events import (
     StopAttempt,
     StopCollection,
 )
-from toband.domain.run_model import AttemptState, ErrorClass, Phase, RunState, StepState
+from toband.domain.run_model import (
+    AttemptState,
+    Ending,
+    EndingCause,
+    ErrorClass,
+    FinallyPart,
+    Phase,
+    RunState,
+    StepState,
+    TreeCause,
+)
 from toband.domain.transition import effects_of
 
 from .simulator import EPOCH, Simulator
@@ -243,6 +255,31 @@ def test_a_run_that_ends_asks_only_for_what_is_being_kept() -> None:
         CollectOutputs,
         StopCollection,
     ]
+
+
+def test_the_time_of_finally_steps_begins_when_the_daemon_hears_of_the_end() -> None:
+    """Of the run's timeout nothing is asked any more; after a restart their own is the same."""
+    last = {"f": {"when": "true"}, "g": {}}
+    simulator = Simulator(workflow({"a": {}}, timeout=100, last=last, finally_timeout="1m"), {"g": ["hang"]})
+    started(simulator, until=0.1)
+    simulator.now = 50
+    ended = simulator.live[simulator.launched[0].token]
+    simulator.deliver(simulator._ended(ended, TreeCause.EXITED, exit_code=0))
+    run = simulator.run
+    assert run.finally_part == FinallyPart(state=RunState.SUCCEEDED, began_at=EPOCH + timedelta(seconds=50))
+    timer = StartFinallyTimer(due=EPOCH + timedelta(seconds=110))
+    assert timer in simulator.effects
+    assert effects_of(simulator.plan, run) == (timer, EvaluateStep(step="f"), LaunchReady())
+    simulator.deliver(RunTimeoutPassed())
+    assert simulator.run is run
+    simulator.deliver(PauseRequested())
+    assert simulator.run is run
+    run = simulator.go_on()
+    assert (run.state, run.steps["g"].state) == (RunState.SUCCEEDED, StepState.CANCELLED)
+    assert run.finally_part is not None
+    ending = Ending(cause=EndingCause.TIMED_OUT, at=EPOCH + timedelta(seconds=110))
+    assert run.finally_part.ending == ending
+    assert (run.ending, run.error) == (None, "")
 
 
 def test_a_run_that_is_over_or_has_not_begun_asks_for_nothing() -> None:

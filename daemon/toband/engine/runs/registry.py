@@ -107,9 +107,10 @@ class ActiveRuns:
             await self._drained.wait()
 
     async def cancel_all(self, reason: str) -> None:
-        """Returns when every request is saved."""
+        """Returns when every request is saved. Child runs are cancelled by their parents, unless for finally steps."""
         await self.loaded.wait()
-        requests = (actor.ask(CancelRequested(reason=reason)) for actor in list(self._actors.values()))
+        first = [actor for actor in self._actors.values() if actor.run.parent_run not in self._actors]
+        requests = (actor.ask(CancelRequested(reason=reason)) for actor in first)
         await asyncio.gather(*requests)
 
     def disarm(self) -> None:
