@@ -85,6 +85,8 @@ def test_example(daemon: Daemon, examples: Path, case: dict[str, Any]) -> None:
     run_id = daemon.start_run(expect.pop("workflow"), **expect.pop("params", {}))
     if "approves" in expect:
         approve(daemon, run_id, expect.pop("approves"))
+    for step, payload in expect.pop("emits", {}).items():
+        emit(daemon, run_id, step, payload)
     run = daemon.wait_run(run_id)
     steps, states = steps_of(run), step_states(run)
     printed = texts(daemon.chunks(run_id))
@@ -122,6 +124,11 @@ def approve(daemon: Daemon, run_id: str, step: str) -> None:
         run_id=run_id, step=step, decision=run_pb2.APPROVAL_DECISION_APPROVED, note="go ahead"
     )
     daemon.runs.DecideApproval(request, timeout=20)
+
+
+def emit(daemon: Daemon, run_id: str, step: str, payload: Any) -> None:
+    wait_until(lambda: steps_of(daemon.get_run(run_id))[step].waiting_for, f"{step} does not wait")
+    daemon.emit(steps_of(daemon.get_run(run_id))[step].awaited.event_types[0], payload)
 
 
 def dead_letters(daemon: Daemon, run_id: str) -> list[dead_letter_pb2.DeadLetter]:

@@ -19,6 +19,7 @@ from toban.definition.expressions.evaluation import (
     evaluate_when,
 )
 from toban.definition.expressions.event_conditions import EventView, judge_conditions
+from toban.definition.expressions.wait_values import RenderedWait, judge_wait, render_wait
 from toban.definition.model.event_triggers import (
     BUILT_IN,
     DAEMON_STARTED,
@@ -31,6 +32,7 @@ from toban.definition.model.event_triggers import (
     EventTrigger,
     check_event_type,
 )
+from toban.definition.model.wait import Wait
 from toban.definition.model.workflow import (
     DefinitionKind,
     ErrorClass,
@@ -61,6 +63,7 @@ from toban.definition.scripts.step_rendering import (
 )
 from toban.definition.source.problems import Document, Parsed, Problem
 from toban.definition.timing.schedule_spec import Fold, Gap, Misfire, Schedule
+from toban.definition.timing.wait_time import wait_end
 from toban.limits import MAX_ITEMS
 
 __all__ = [
@@ -98,12 +101,14 @@ __all__ = [
     "Problem",
     "RenderError",
     "Rendered",
+    "RenderedWait",
     "Resources",
     "Retention",
     "Retry",
     "Schedule",
     "Scope",
     "Step",
+    "Wait",
     "Workflow",
     "bind_params",
     "check_event_type",
@@ -117,12 +122,15 @@ __all__ = [
     "is_directory",
     "json_schema",
     "judge_conditions",
+    "judge_wait",
     "parse",
     "parse_duration",
     "parse_size",
     "preview",
     "references",
     "render",
+    "render_wait",
+    "wait_end",
 ]
 
 

@@ -256,6 +256,12 @@ class _WaitingForEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitingFor
     """The end of the interval before the next iteration of a loop: see `not_before`."""
     WAITING_FOR_LOCK: _WaitingFor.ValueType  # 10
     """Locks: see `waiting_for_locks`."""
+    WAITING_FOR_TIME: _WaitingFor.ValueType  # 11
+    """A time: see `awaited`."""
+    WAITING_FOR_EVENT: _WaitingFor.ValueType  # 12
+    """An event: see `awaited`."""
+    WAITING_FOR_FILE: _WaitingFor.ValueType  # 13
+    """A file: see `awaited`."""
 
 class WaitingFor(_WaitingFor, metaclass=_WaitingForEnumTypeWrapper):
     """What a run or a step waits for."""
@@ -282,6 +288,12 @@ WAITING_FOR_INTERVAL: WaitingFor.ValueType  # 9
 """The end of the interval before the next iteration of a loop: see `not_before`."""
 WAITING_FOR_LOCK: WaitingFor.ValueType  # 10
 """Locks: see `waiting_for_locks`."""
+WAITING_FOR_TIME: WaitingFor.ValueType  # 11
+"""A time: see `awaited`."""
+WAITING_FOR_EVENT: WaitingFor.ValueType  # 12
+"""An event: see `awaited`."""
+WAITING_FOR_FILE: WaitingFor.ValueType  # 13
+"""A file: see `awaited`."""
 Global___WaitingFor: _TypeAlias = WaitingFor  # noqa: Y015
 
 class _RunEndingCause:
@@ -416,6 +428,8 @@ class _JobTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobType.Value
     """Runs another workflow."""
     JOB_TYPE_APPROVAL: _JobType.ValueType  # 7
     """Waits for a person."""
+    JOB_TYPE_WAIT: _JobType.ValueType  # 8
+    """Waits for a time, an event or a file."""
 
 class JobType(_JobType, metaclass=_JobTypeEnumTypeWrapper):
     """Type of a step."""
@@ -430,6 +444,8 @@ JOB_TYPE_WORKFLOW: JobType.ValueType  # 6
 """Runs another workflow."""
 JOB_TYPE_APPROVAL: JobType.ValueType  # 7
 """Waits for a person."""
+JOB_TYPE_WAIT: JobType.ValueType  # 8
+"""Waits for a time, an event or a file."""
 Global___JobType: _TypeAlias = JobType  # noqa: Y015
 
 class _ApprovalDecision:
@@ -497,6 +513,12 @@ class _RunChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunChan
     """The interval before the next iteration of a loop is over."""
     RUN_CHANGE_KIND_FINALLY_TIMEOUT_PASSED: _RunChangeKind.ValueType  # 22
     """The timeout of the finally steps, counted from when they began, has passed."""
+    RUN_CHANGE_KIND_WAIT_BEGUN: _RunChangeKind.ValueType  # 23
+    """A `wait` step has begun to wait."""
+    RUN_CHANGE_KIND_WAIT_FAILED: _RunChangeKind.ValueType  # 24
+    """What a `wait` step waits for cannot be found out."""
+    RUN_CHANGE_KIND_WAIT_OVER: _RunChangeKind.ValueType  # 25
+    """What a `wait` step waited for has come."""
 
 class RunChangeKind(_RunChangeKind, metaclass=_RunChangeKindEnumTypeWrapper):
     """Kind of a change of a run."""
@@ -538,6 +560,12 @@ RUN_CHANGE_KIND_ITERATION_DUE: RunChangeKind.ValueType  # 21
 """The interval before the next iteration of a loop is over."""
 RUN_CHANGE_KIND_FINALLY_TIMEOUT_PASSED: RunChangeKind.ValueType  # 22
 """The timeout of the finally steps, counted from when they began, has passed."""
+RUN_CHANGE_KIND_WAIT_BEGUN: RunChangeKind.ValueType  # 23
+"""A `wait` step has begun to wait."""
+RUN_CHANGE_KIND_WAIT_FAILED: RunChangeKind.ValueType  # 24
+"""What a `wait` step waits for cannot be found out."""
+RUN_CHANGE_KIND_WAIT_OVER: RunChangeKind.ValueType  # 25
+"""What a `wait` step waited for has come."""
 Global___RunChangeKind: _TypeAlias = RunChangeKind  # noqa: Y015
 
 class _LogStream:
@@ -829,7 +857,7 @@ class Run(_message.Message):
 
     @_builtins.property
     def waiting_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of the steps that wait for SLOT, BACKOFF, INTERVAL or APPROVAL, at most 5 of them."""
+        """Ids of the steps that wait, if `waiting_for` is about steps: at most 5 of them."""
 
     @_builtins.property
     def finally_part(self) -> Global___FinallyPart:
@@ -1164,6 +1192,7 @@ class Step(_message.Message):
     PROGRESS_CURRENT_FIELD_NUMBER: _builtins.int
     PROGRESS_TOTAL_FIELD_NUMBER: _builtins.int
     PROGRESS_MESSAGE_FIELD_NUMBER: _builtins.int
+    AWAITED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """As in the definition; an instance adds its number, as in `build[0]`."""
     index: _builtins.int
@@ -1174,8 +1203,8 @@ class Step(_message.Message):
     attempts: _builtins.int
     """Number of attempts, without completion checks."""
     result_json: _builtins.str
-    """As JSON: the return value of a python step, the result of a child run, or the decision on an approval. Empty if
-    none.
+    """As JSON: the return value of a python step, the result of a child run, the decision on an approval, or what ended a
+    wait. Empty if none.
     """
     exit_code: _builtins.int
     """Of the last attempt; absent if there is none."""
@@ -1256,6 +1285,10 @@ class Step(_message.Message):
     def waiting_for_locks(self) -> _containers.RepeatedCompositeFieldContainer[Global___LockWait]:
         """While `waiting_for` is LOCK: the locks that it waits for."""
 
+    @_builtins.property
+    def awaited(self) -> Global___Awaited:
+        """What a `wait` step waits for; absent before it has begun to wait and after that, and for every other step."""
+
     def __init__(
         self,
         *,
@@ -1300,10 +1333,11 @@ class Step(_message.Message):
         progress_current: _builtins.float = ...,
         progress_total: _builtins.float = ...,
         progress_message: _builtins.str = ...,
+        awaited: Global___Awaited | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "exit_code", b"exit_code", "finished_at", b"finished_at", "instance", b"instance", "not_before", b"not_before", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "awaited", b"awaited", "exit_code", b"exit_code", "finished_at", b"finished_at", "instance", b"instance", "not_before", b"not_before", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "approvers", b"approvers", "artifacts", b"artifacts", "attempts", b"attempts", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "is_finally", b"is_finally", "item_bytes", b"item_bytes", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "retry_stopped", b"retry_stopped", "skip_note", b"skip_note", "skip_reason", b"skip_reason", "skipped_by", b"skipped_by", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "title", b"title", "waiting_for", b"waiting_for", "waiting_for_locks", b"waiting_for_locks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_instance", b"_instance", "approvers", b"approvers", "artifacts", b"artifacts", "attempts", b"attempts", "awaited", b"awaited", "checks", b"checks", "child_run", b"child_run", "depends_on", b"depends_on", "error_class", b"error_class", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "index", b"index", "instance", b"instance", "instances", b"instances", "is_finally", b"is_finally", "item_bytes", b"item_bytes", "item_json", b"item_json", "iteration", b"iteration", "job", b"job", "job_type", b"job_type", "max_iterations", b"max_iterations", "max_retries", b"max_retries", "not_before", b"not_before", "outputs", b"outputs", "parent", b"parent", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "reason", b"reason", "result_bytes", b"result_bytes", "result_json", b"result_json", "retries", b"retries", "retry_stopped", b"retry_stopped", "skip_note", b"skip_note", "skip_reason", b"skip_reason", "skipped_by", b"skipped_by", "source_run", b"source_run", "started_at", b"started_at", "state", b"state", "title", b"title", "waiting_for", b"waiting_for", "waiting_for_locks", b"waiting_for_locks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -1315,6 +1349,50 @@ class Step(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__instance) -> _WhichOneofReturnType__instance | None: ...
 
 Global___Step: _TypeAlias = Step  # noqa: Y015
+
+@_typing.final
+class Awaited(_message.Message):
+    """What a `wait` step waits for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNTIL_FIELD_NUMBER: _builtins.int
+    EVENT_TYPES_FIELD_NUMBER: _builtins.int
+    CONDITION_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    TIMEOUT_AT_FIELD_NUMBER: _builtins.int
+    condition: _builtins.str
+    """The condition that such an event has to meet, as in the definition."""
+    file: _builtins.str
+    """The path of the file; empty unless it waits for one."""
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """The time at which it ends; absent unless it waits for a time."""
+
+    @_builtins.property
+    def event_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Types of the events that may end it; empty unless it waits for an event."""
+
+    @_builtins.property
+    def timeout_at(self) -> _timestamp_pb2.Timestamp:
+        """When it fails as timed out; absent if it has no timeout."""
+
+    def __init__(
+        self,
+        *,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        event_types: _abc.Iterable[_builtins.str] | None = ...,
+        condition: _builtins.str = ...,
+        file: _builtins.str = ...,
+        timeout_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout_at", b"timeout_at", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["condition", b"condition", "event_types", b"event_types", "file", b"file", "timeout_at", b"timeout_at", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Awaited: _TypeAlias = Awaited  # noqa: Y015
 
 @_typing.final
 class Artifact(_message.Message):

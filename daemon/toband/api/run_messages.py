@@ -15,6 +15,7 @@ from toband.domain.plan import Plan
 from toband.domain.run_model import (
     Artifact,
     Attempt,
+    Awaited,
     DeadLetter,
     Ending,
     FinallyPart,
@@ -213,6 +214,17 @@ def step(value: StepRun, plan: Plan | None = None, *, paused: bool = False) -> r
     if plan is not None and defined is not None:
         made.title = plan.title(value.id) or defined.id
         _add_definition(made, defined)
+    if value.awaited is not None:
+        made.awaited.CopyFrom(_awaited(value, value.awaited, defined))
+    return made
+
+
+def _awaited(value: StepRun, awaited: Awaited, defined: Step | None) -> run_pb2.Awaited:
+    made = run_pb2.Awaited(until=timestamp(awaited.until), event_types=awaited.events, file=awaited.file)
+    if defined is not None and defined.wait is not None:
+        made.condition = defined.wait.condition
+    if defined is not None and defined.timeout is not None and value.started_at is not None:
+        made.timeout_at.FromDatetime(value.started_at + timedelta(seconds=defined.timeout))
     return made
 
 

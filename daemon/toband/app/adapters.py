@@ -9,6 +9,7 @@ from toband import __version__
 from toband.api.server import Server
 from toband.config import Config
 from toband.engine.health.health_conditions import Health
+from toband.file_watch.awaited_files import FileLooks
 from toband.file_watch.definition_files import WatchedFiles
 from toband.file_watch.definition_memory import RememberedFiles, reader_of_definitions
 from toband.file_watch.own_files import OwnFiles, printed_to
@@ -79,6 +80,7 @@ class Adapters:
         self.watched_paths = WatchedPaths(
             own=OwnFiles.of(state_dir=config.state_dir, database_file=self.store.file, logs=logs)
         )
+        self.awaited_files = FileLooks()
         self.definition_files = WatchedFiles(config.definitions)
         self.definition_memory = RememberedFiles(
             state.join("definition-files.jsonl"),

@@ -162,6 +162,7 @@ class EngineParts:
             admission=admission,
             draining=draining,
             evaluation=evaluation,
+            waits=self.runs.waits,
             started={"version": __version__, "pid": os.getpid(), "started_at": started_at.isoformat()},
         )
         self.file_watches = PathEvents(

@@ -30,6 +30,7 @@ from toband.engine.runs.recovery import Recovery
 from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_factory import RunFactory
 from toband.engine.runs.run_queue import RunQueue
+from toband.engine.runs.step_waits import StepWaits
 from toband.engine.system_events import SystemEvents
 
 
@@ -114,6 +115,18 @@ class RunParts:
             clock=clock,
             start=start,
         )
+        self.waits = StepWaits(
+            events=store,
+            files=adapters.awaited_files,
+            work=adapters.files.work,
+            seen=seen,
+            evaluation=evaluation,
+            announcing=announcing,
+            clock=clock,
+            zone=config.timezone,
+            find=self.active.actor,
+            start=start,
+        )
         effects = Effects(
             active=self.active,
             queue=self.queue,
@@ -126,6 +139,7 @@ class RunParts:
             collection=Collection(
                 handing=handing, conditions=health, boot_id=ids.boot_id, most=config.artifact_time, start=start
             ),
+            waits=self.waits,
             seen=seen,
             evaluation=evaluation,
             start=start,
@@ -142,6 +156,7 @@ class RunParts:
             leftovers=self.lock_leftovers,
             children=children,
             effects=effects,
+            waits=self.waits,
             plans=self.plans,
             clock=clock,
             start=start,
@@ -158,4 +173,5 @@ class RunParts:
     async def close(self) -> None:
         """Stops timers and tasks. Processes go on, and the next daemon recovers what is not saved."""
         self.active.disarm()
+        self.waits.close()
         await self._tasks.close()

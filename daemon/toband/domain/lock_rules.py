@@ -63,7 +63,7 @@ def keeps_locks(step: StepRun) -> bool:
     """
     match step.state:
         case StepState.RUNNING:
-            return step.phase not in (Phase.APPROVAL, Phase.GROUP)
+            return step.phase not in (Phase.APPROVAL, Phase.WAIT, Phase.GROUP)
         case StepState.CHECKING:
             return True
         case StepState.READY:

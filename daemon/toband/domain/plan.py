@@ -15,14 +15,16 @@ from toband.domain.run_model import CHECK, Run, SkipReason, StepRun, StepState, 
 class Plan:
     """A definition prepared for transitions: the dependencies between steps, and their order."""
 
-    __slots__ = ("approvals", "dependents", "finally_steps", "index", "ordered", "steps", "workflow")
+    __slots__ = ("dependents", "finally_steps", "index", "ordered", "slotless", "steps", "workflow")
 
     def __init__(self, workflow: Workflow) -> None:
         self.workflow = workflow
         self.steps: Mapping[str, Step] = workflow.steps
         self.ordered = tuple(workflow.steps)
         self.index = {step: number for number, step in enumerate(self.ordered)}
-        self.approvals = frozenset(name for name, step in workflow.steps.items() if step.job_type is JobType.APPROVAL)
+        self.slotless = frozenset(
+            name for name, step in workflow.steps.items() if step.job_type in (JobType.APPROVAL, JobType.WAIT)
+        )
         self.finally_steps = frozenset(name for name, step in workflow.steps.items() if step.is_finally)
         dependents: dict[str, list[str]] = {step: [] for step in self.ordered}
         for step in workflow.steps.values():

@@ -76,7 +76,7 @@ def _end_step(draft: RunMutation, step: StepRun, cause: EndingCause) -> None:
     if live:
         assert step.attempt is not None
         draft.effects.append(StopAttempt(attempt=step.attempt))
-    elif step.phase is Phase.APPROVAL and step.state is StepState.RUNNING:
+    elif step.phase in (Phase.APPROVAL, Phase.WAIT) and step.state is StepState.RUNNING:
         draft.cancel(step.id)
     elif step.phase is Phase.COLLECT:
         assert step.attempt is not None

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from toband.domain.run_model import (
     Artifact,
     Attempt,
+    Awaited,
     DeadLetter,
     Orphans,
     Progress,
@@ -177,7 +178,7 @@ class IterationDue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimeoutPassed:
-    """A timeout that no supervisor enforces has passed: of an approval, a child run, or a loop between attempts.
+    """A timeout that no supervisor enforces has passed: of an approval, a wait, a child, or a loop between attempts.
 
     `attempts` says which attempt of the step was meant; a loop's timeout covers all of them.
     """
@@ -194,6 +195,33 @@ class DecisionMade:
     approved: bool
     by: str
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitBegun:
+    """What a `wait` step waits for is known. `attempts` says which of its attempts was meant."""
+
+    step: str
+    attempts: int
+    awaited: Awaited
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitFailed:
+    """What a step waits for, or whether an event ends its wait, cannot be found out."""
+
+    step: str
+    attempts: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitOver:
+    """The time or the file that a step waited for has come, or the event, as templates see it."""
+
+    step: str
+    attempts: int
+    event: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +273,9 @@ Event: TypeAlias = (
     | IterationDue
     | StepTimeoutPassed
     | DecisionMade
+    | WaitBegun
+    | WaitFailed
+    | WaitOver
     | PauseRequested
     | ResumeRequested
     | LaunchDue
@@ -317,6 +348,20 @@ class StartStepTimer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BeginWait:
+    """Asks for WaitBegun or WaitFailed."""
+
+    step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepWaiting:
+    """Asks for WaitOver when what the step waits for has come."""
+
+    step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateStep:
     """Asks for StepEvaluated or EvaluationFailed."""
 
@@ -364,6 +409,8 @@ Effect: TypeAlias = (
     | StartRetryTimer
     | StartIterationTimer
     | StartStepTimer
+    | BeginWait
+    | KeepWaiting
     | EvaluateStep
     | CollectOutputs
     | StopCollection

@@ -28,7 +28,7 @@ class Queue(NamedTuple):
     `parent` is the `for_each` step whose instances they are, or empty. A group waits in the queue of its instances.
     """
 
-    approval: bool
+    slotless: bool
     parent: str
 
 
@@ -86,7 +86,7 @@ class RunIndex:
 
     def _queue(self, step: StepRun) -> Queue:
         parent = step.id if step.phase is Phase.GROUP else step.parent
-        return Queue(_defined_as(step) in self._plan.approvals, parent)
+        return Queue(_defined_as(step) in self._plan.slotless, parent)
 
     def _turn(self, step: StepRun) -> Turn | None:
         """The order in which steps are started; None for a step that does not wait for its turn.
@@ -128,9 +128,9 @@ class RunIndex:
         return None
 
     def has_slot(self, queue: Queue) -> bool:
-        """An approval needs no slot of the run, but counts among the instances of its step."""
+        """An approval or a wait needs no slot of the run, but counts among the instances of its step."""
         limit = self._plan.workflow.concurrency
-        if not queue.approval and limit is not None and self._held >= limit:
+        if not queue.slotless and limit is not None and self._held >= limit:
             return False
         if not queue.parent:
             return True
@@ -185,5 +185,5 @@ def _defined_as(step: StepRun) -> str:
 
 
 def holds_a_slot(step: StepRun) -> bool:
-    """Whether a step counts for `concurrency`: it runs, and not only as an approval or through its instances."""
-    return _runs(step) and step.phase not in (Phase.APPROVAL, Phase.GROUP)
+    """Whether a step counts for `concurrency`: it runs, and is no approval, no wait, and no step with instances."""
+    return _runs(step) and step.phase not in (Phase.APPROVAL, Phase.WAIT, Phase.GROUP)

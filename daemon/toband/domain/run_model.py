@@ -17,6 +17,7 @@ __all__ = [
     "Artifact",
     "Attempt",
     "AttemptState",
+    "Awaited",
     "DeadLetter",
     "DeadLetterState",
     "Ending",
@@ -97,6 +98,8 @@ class Phase(StrEnum):
     """Its own attempt, which begins the next iteration."""
     APPROVAL = "approval"
     """RUNNING until a person decides; it has no attempt."""
+    WAIT = "wait"
+    """RUNNING until what it waits for has come; it has no attempt."""
     GROUP = "group"
     """RUNNING until its instances have ended; it has no attempt."""
 
@@ -341,6 +344,19 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Awaited:
+    """What a `wait` step waits for, with its templates filled in: a time, events of some types, or a file.
+
+    Events up to the sequence `after` were stored before the wait began, and do not count.
+    """
+
+    until: datetime | None = None
+    events: tuple[str, ...] = ()
+    after: int = 0
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepRun:
     """One step of a run, or one instance of a `for_each` step, with its live or last attempt.
 
@@ -357,8 +373,8 @@ class StepRun:
     is of the files that `stop_when_unchanged` watches, and `unchanged` says that it was the same after the iteration
     before. `source` is the run that its results and artifacts come from. `spilled`: this many bytes of result and
     outputs are in a file of the attempt. `item_bytes`, above zero: an item of this many bytes was left out of this
-    copy. `skipped_by` and `skip_note` say who skipped it in a retry, and why. `progress` is the last that its last
-    ended attempt had reported.
+    copy. `awaited` is set from when a `wait` step has begun to wait until it ends. `skipped_by` and `skip_note` say who
+    skipped it in a retry, and why. `progress` is the last that its last ended attempt had reported.
     """
 
     id: str
@@ -390,6 +406,7 @@ class StepRun:
     fingerprint: str = ""
     unchanged: bool = False
     not_before: datetime | None = None
+    awaited: Awaited | None = None
     source: str = ""
     artifacts: tuple[Artifact, ...] = ()
     spilled: int = 0

@@ -110,7 +110,16 @@ class RunMutation:
 
     def conclude(self, name: str, state: StepState, reason: str = "", *, at: datetime) -> None:
         """Gives a step its terminal state."""
-        self.set(name, state=state, reason=reason, retrying=False, not_before=None, overdue=None, finished_at=at)
+        self.set(
+            name,
+            state=state,
+            reason=reason,
+            retrying=False,
+            not_before=None,
+            awaited=None,
+            overdue=None,
+            finished_at=at,
+        )
         parent = self.steps[name].parent
         if parent:
             self.set(parent, ended=self.steps[parent].ended + 1)

@@ -12,7 +12,7 @@ from toban.definition import Step, format_duration
 from toban.definition.model.lock_order import LockConflict
 from toband.domain.retry_policy import error_said
 from toband.domain.run_events import AttemptEnded, ChildEnded
-from toband.domain.run_model import EndingCause, Run, RunState, StepRun, TreeCause
+from toband.domain.run_model import Awaited, EndingCause, Run, RunState, StepRun, TreeCause
 
 TIMED_OUT = "timed out"
 RUN_TIMED_OUT = "the run's timeout passed"
@@ -99,6 +99,15 @@ def child_ended(event: ChildEnded) -> str:
             return "its run timed out"
         case _:
             return f"its run failed: {event.error}"
+
+
+def not_come(awaited: Awaited | None) -> str:
+    """Why a wait failed whose timeout passed."""
+    if awaited is not None and awaited.events:
+        return f"timed out: no event {' or '.join(awaited.events)} that it waits for came in time"
+    if awaited is not None and awaited.file:
+        return f"timed out: the file {awaited.file} was not complete in time"
+    return TIMED_OUT
 
 
 def no_output(idle_timeout: float | None) -> str:

@@ -25,7 +25,7 @@ def run_timer(plan: Plan, run: Run) -> Sequence[Effect]:
 
 
 def step_timer(definition: Step, step: StepRun) -> Sequence[Effect]:
-    """The timer of a step whose timeout no supervisor enforces: an approval, a child run, or a loop."""
+    """The timer of a step whose timeout no supervisor enforces: an approval, a wait, a child run, or a loop."""
     if definition.timeout is None or step.started_at is None or step.phase is Phase.GROUP:
         return ()
     limit = timedelta(seconds=definition.timeout)
@@ -33,7 +33,7 @@ def step_timer(definition: Step, step: StepRun) -> Sequence[Effect]:
         return (StartStepTimer(step=step.id, attempts=LOOP, due=step.started_at + limit),)
     if step.state is not StepState.RUNNING:
         return ()
-    if step.phase is Phase.APPROVAL:
+    if step.phase in (Phase.APPROVAL, Phase.WAIT):
         due = step.started_at + limit
     elif step.attempt is not None and step.attempt.child and not step.attempt.state.terminal:
         due = step.attempt.created_at + limit

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from toband.domain import overlap
 from toband.domain.plan import Plan
-from toband.domain.run_model import Phase, Run, RunState, StepRun, StepState
+from toband.domain.run_model import Awaited, Phase, Run, RunState, StepRun, StepState
 
 
 class WaitingFor(StrEnum):
@@ -24,6 +24,9 @@ class WaitingFor(StrEnum):
     INTERVAL = "INTERVAL"
     """The time between two iterations of a loop."""
     LOCK = "LOCK"
+    TIME = "TIME"
+    EVENT = "EVENT"
+    FILE = "FILE"
 
 
 def run_waits_for(run: Run, plan: Plan | None) -> WaitingFor | None:
@@ -42,8 +45,16 @@ def step_waits_for(step: StepRun, *, paused: bool) -> WaitingFor | None:
     """The reason why a step waits. Waiting for other steps to end is none: `depends_on` covers that."""
     if step.state is StepState.RUNNING and step.phase is Phase.APPROVAL:
         return WaitingFor.APPROVAL
+    if step.awaited is not None:
+        return _awaits(step.awaited)
     if step.state is not StepState.READY:
         return None
     if step.not_before is not None:
         return WaitingFor.INTERVAL if step.phase is Phase.NEXT else WaitingFor.BACKOFF
     return WaitingFor.RESUME if paused else WaitingFor.SLOT
+
+
+def _awaits(awaited: Awaited) -> WaitingFor:
+    if awaited.until is not None:
+        return WaitingFor.TIME
+    return WaitingFor.EVENT if awaited.events else WaitingFor.FILE

@@ -28,6 +28,8 @@ from toband.domain.run_events import (
     RunTimeoutPassed,
     StepEvaluated,
     StepTimeoutPassed,
+    WaitFailed,
+    WaitOver,
 )
 from toband.domain.run_model import Phase, RunState, StepState
 
@@ -43,10 +45,11 @@ FAILURES: Events = frozenset(
         DecisionMade,
         EvaluationFailed,
         StepTimeoutPassed,
+        WaitFailed,
     }
 )
 """Events by which a step may fail, which may end the run."""
-STEP_ENDS = FAILURES | {AttemptVoided, CollectionStopped, StepEvaluated}
+STEP_ENDS = FAILURES | {AttemptVoided, CollectionStopped, StepEvaluated, WaitOver}
 """Events by which a step may end."""
 RUN_ENDS = FAILURES | {CancelRequested, RunTimeoutPassed, FinallyTimeoutPassed}
 """Events by which a run, or its `finally` part, may begin to end early."""
@@ -56,7 +59,7 @@ LAUNCHES = FINALLY_BEGINS | {RetryDue, IterationDue, LaunchDue}
 """Events after which a slot may be free for a ready step."""
 CLOSES = STEP_ENDS | {CancelRequested, FinallyTimeoutPassed}
 """Events by which the last step of a run may end."""
-SUCCESSES: Events = frozenset({AttemptEnded, ChildEnded, OutputsCollected, DecisionMade})
+SUCCESSES: Events = frozenset({AttemptEnded, ChildEnded, OutputsCollected, DecisionMade, WaitOver})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +76,15 @@ STEP_MOVES: Mapping[tuple[StepState, StepState], Move] = {
     (StepState.PENDING, StepState.SKIPPED): Move(
         STEP_ENDS | RUN_ENDS | {RunStarted}, "dependency did not succeed, or run ends"
     ),
-    (StepState.READY, StepState.RUNNING): Move(LAUNCHES, "attempt launched, approval asked, or for_each expanded"),
+    (StepState.READY, StepState.RUNNING): Move(
+        LAUNCHES, "attempt launched, approval asked, wait begun, or for_each expanded"
+    ),
     (StepState.READY, StepState.CHECKING): Move(LAUNCHES, "completion check launched"),
     (StepState.READY, StepState.SKIPPED): Move(RUN_ENDS | {StepEvaluated}, "condition false, no items, or run ends"),
     (StepState.READY, StepState.FAILED): Move(RUN_ENDS, "evaluation failed, loop timed out, or run ends before retry"),
     (StepState.READY, StepState.CANCELLED): Move(RUN_ENDS, "run ends between iterations"),
     (StepState.RUNNING, StepState.READY): Move(
-        FAILURES - {DecisionMade, EvaluationFailed}, "retry, or completion check next"
+        FAILURES - {DecisionMade, EvaluationFailed, WaitFailed}, "retry, or completion check next"
     ),
     (StepState.RUNNING, StepState.SUCCEEDED): Move(SUCCESSES, "succeeded"),
     (StepState.RUNNING, StepState.FAILED): Move(STEP_ENDS | RUN_ENDS, "failed without retry"),
@@ -108,8 +113,8 @@ RUN_MOVES: Mapping[tuple[RunState, RunState], Move] = {
 
 PHASES: Mapping[StepState, frozenset[Phase]] = {
     StepState.PENDING: frozenset({Phase.RUN}),
-    StepState.READY: frozenset({Phase.RUN, Phase.CHECK, Phase.NEXT, Phase.APPROVAL}),
-    StepState.RUNNING: frozenset({Phase.RUN, Phase.COLLECT, Phase.APPROVAL, Phase.GROUP}),
+    StepState.READY: frozenset({Phase.RUN, Phase.CHECK, Phase.NEXT, Phase.APPROVAL, Phase.WAIT}),
+    StepState.RUNNING: frozenset({Phase.RUN, Phase.COLLECT, Phase.APPROVAL, Phase.WAIT, Phase.GROUP}),
     StepState.CHECKING: frozenset({Phase.CHECK}),
 }
 """Of a step that has not ended. A terminal step keeps its last phase."""

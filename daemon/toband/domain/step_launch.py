@@ -6,14 +6,21 @@ Every path to an attempt goes through `launch`: the start of a run, the end of a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from heapq import heappop, heappush
 
-from toban.definition import JobType, command_line
+from toban.definition import JobType, Step, command_line
 from toband.domain import for_each
 from toband.domain.retry_policy import ends_badly
-from toband.domain.run_events import EvaluateStep, LaunchAttempt, StartIterationTimer, StartRetryTimer
-from toband.domain.run_model import CHECK, Attempt, AttemptState, Phase, SkipReason, StepRun, StepState
+from toband.domain.run_events import (
+    BeginWait,
+    EvaluateStep,
+    KeepWaiting,
+    LaunchAttempt,
+    StartIterationTimer,
+    StartRetryTimer,
+)
+from toband.domain.run_model import CHECK, Attempt, AttemptState, Awaited, Phase, SkipReason, StepRun, StepState
 from toband.domain.run_mutation import RunMutation
 from toband.domain.run_timers import step_timer
 
@@ -81,18 +88,23 @@ def launch(draft: RunMutation) -> None:
 def _launch_step(draft: RunMutation, step: StepRun) -> None:
     definition = draft.plan.step(step.id)
     started_at = step.started_at or draft.at
-    if definition.job_type is JobType.APPROVAL:
+    if definition.job_type in (JobType.APPROVAL, JobType.WAIT):
+        waits = definition.job_type is JobType.WAIT
+        awaited = _awaited_duration(definition, draft.at) if waits else None
         draft.set(
             step.id,
             state=StepState.RUNNING,
-            phase=Phase.APPROVAL,
+            phase=Phase.WAIT if waits else Phase.APPROVAL,
             reason="",
             retrying=False,
             attempts=step.attempts + 1,
             evaluated=True,
             started_at=draft.at,
+            awaited=awaited,
         )
         draft.effects += step_timer(definition, draft.steps[step.id])
+        if waits:
+            draft.effects.append(BeginWait(step=step.id) if awaited is None else KeepWaiting(step=step.id))
         return
     check = step.phase is Phase.CHECK
     name = f"{step.id}{CHECK}" if check else step.id
@@ -132,9 +144,15 @@ def _launch_step(draft: RunMutation, step: StepRun) -> None:
     draft.effects.append(LaunchAttempt(attempt=attempt))
 
 
+def _awaited_duration(definition: Step, since: datetime) -> Awaited | None:
+    """What it waits for, if that can be told without values of the run."""
+    duration = definition.wait.duration if definition.wait is not None else None
+    return Awaited(until=since + timedelta(seconds=duration)) if isinstance(duration, float | int) else None
+
+
 def retry_later(draft: RunMutation, name: str, due: datetime, reason: str) -> None:
     """Makes a step ready for its retry; it needs no slot until then."""
-    draft.set(name, state=StepState.READY, retrying=True, not_before=due, overdue=None, reason=reason)
+    draft.set(name, state=StepState.READY, retrying=True, not_before=due, awaited=None, overdue=None, reason=reason)
     draft.effects.append(StartRetryTimer(step=name, retries=draft.steps[name].retries, due=due))
 
 

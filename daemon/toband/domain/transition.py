@@ -34,6 +34,7 @@ from toband.domain.run_events import (
     AttemptLost,
     AttemptStarted,
     AttemptVoided,
+    BeginWait,
     CancelRequested,
     ChildEnded,
     CollectionFailed,
@@ -46,6 +47,7 @@ from toband.domain.run_events import (
     Event,
     FinallyTimeoutPassed,
     IterationDue,
+    KeepWaiting,
     LaunchAttempt,
     LaunchDue,
     LaunchReady,
@@ -62,6 +64,9 @@ from toband.domain.run_events import (
     StepTimeoutPassed,
     StopAttempt,
     StopCollection,
+    WaitBegun,
+    WaitFailed,
+    WaitOver,
 )
 from toband.domain.run_index import moving
 from toband.domain.run_model import (
@@ -124,6 +129,12 @@ def transition(plan: Plan, run: Run, event: Event, *, at: datetime, ids: Ids) ->
             _step_timed_out(draft, event)
         case DecisionMade():
             _decided(draft, event)
+        case WaitBegun():
+            _wait_begun(draft, event)
+        case WaitFailed():
+            _wait_failed(draft, event)
+        case WaitOver():
+            _wait_over(draft, event)
         case PauseRequested():
             _pause(draft)
         case ResumeRequested():
@@ -166,6 +177,8 @@ def effects_of(plan: Plan, run: Run) -> Sequence[Effect]:
         elif step.not_before is not None:
             effects.append(StartRetryTimer(step=step.id, retries=step.retries, due=step.not_before))
         effects += step_timer(plan.step(step.id), step)
+        if step.phase is Phase.WAIT and step.state is StepState.RUNNING:
+            effects.append(BeginWait(step=step.id) if step.awaited is None else KeepWaiting(step=step.id))
     return (*effects, LaunchReady())
 
 
@@ -479,6 +492,8 @@ def _step_timed_out(draft: RunMutation, event: StepTimeoutPassed) -> None:
         return
     elif step.phase is Phase.APPROVAL and step.state is StepState.RUNNING:
         attempt_failed(draft, step.id, run_texts.NOT_DECIDED, ErrorClass.RETRYABLE_TRANSIENT)
+    elif step.phase is Phase.WAIT and step.state is StepState.RUNNING:
+        attempt_failed(draft, step.id, run_texts.not_come(step.awaited), ErrorClass.RETRYABLE_TRANSIENT)
     elif live and attempt is not None and attempt.child and step.overdue is None:
         draft.set(step.id, overdue=TreeCause.TIMEOUT)
         draft.set_attempt(attempt, error=run_texts.TIMED_OUT)
@@ -508,6 +523,39 @@ def _decided(draft: RunMutation, event: DecisionMade) -> None:
         attempt_succeeded(draft, step.id)
     else:
         attempt_failed(draft, step.id, run_texts.rejected(event.by, event.note), ErrorClass.NON_RETRYABLE)
+
+
+def _wait_begun(draft: RunMutation, event: WaitBegun) -> None:
+    step = _waiting(draft, event.step, event.attempts)
+    if step is not None and step.awaited is None:
+        draft.set(step.id, awaited=event.awaited)
+        draft.effects.append(KeepWaiting(step=step.id))
+
+
+def _wait_failed(draft: RunMutation, event: WaitFailed) -> None:
+    step = _waiting(draft, event.step, event.attempts)
+    if step is not None:
+        attempt_failed(draft, step.id, event.error, ErrorClass.NON_RETRYABLE)
+
+
+def _wait_over(draft: RunMutation, event: WaitOver) -> None:
+    step = _waiting(draft, event.step, event.attempts)
+    if step is None or step.awaited is None:
+        return
+    awaited = step.awaited
+    if awaited.until is not None:
+        # It may have passed while no daemon was running.
+        draft.then = max(step.started_at or draft.at, min(draft.at, awaited.until))
+    reason = "time" if awaited.until is not None else "event" if awaited.events else "file"
+    result = {"reason": reason, "at": draft.then.isoformat(), "event": event.event, "file": awaited.file}
+    draft.set(step.id, result=result)
+    attempt_succeeded(draft, step.id)
+
+
+def _waiting(draft: RunMutation, name: str, attempts: int) -> StepRun | None:
+    step = draft.steps.get(name)
+    waits = step is not None and step.phase is Phase.WAIT and step.state is StepState.RUNNING
+    return step if waits and step is not None and step.attempts == attempts else None
 
 
 def _outputs_collected(draft: RunMutation, event: OutputsCollected) -> None:

@@ -6,6 +6,7 @@ An event without a listener is not stored. As long as the listeners are unknown,
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from toban.definition import RUN_FAILED, RUN_SUCCEEDED, STEP_FAILED
@@ -24,6 +25,8 @@ class SystemEvents:
         self._clock = clock
         self._ids = ids
         self._listened: frozenset[str] | None = None
+        self.awaited: Callable[[str], bool] = lambda _: False
+        """Whether a step waits for events of that type."""
         self.fresh = asyncio.Event()
 
     def know(self, listened: frozenset[str] | None) -> None:
@@ -35,11 +38,11 @@ class SystemEvents:
         return self._listened is not None
 
     def listens(self, event_type: str) -> bool:
-        return self._listened is None or event_type in self._listened
+        return self._listened is None or event_type in self._listened or self.awaited(event_type)
 
     def of_run(self, before: Run, after: Run) -> tuple[Emitted, ...]:
         """The events of a run's transition, to be stored with it."""
-        if self._listened is not None and not self._listened & _OF_RUNS:
+        if not any(map(self.listens, _OF_RUNS)):
             return ()
         return tuple(
             self.event(event_type, payload, run=after, step=step)

@@ -13,6 +13,7 @@ from toband.ports.artifacts import (
     Values,
 )
 from toband.ports.attempts import AttemptStore
+from toband.ports.awaited_files import AwaitedFiles, FileMark
 from toband.ports.boot import Boot
 from toband.ports.calendars import CalendarFiles
 from toband.ports.clock import (
@@ -127,6 +128,7 @@ __all__ = [
     "Artifacts",
     "AttemptSeen",
     "AttemptStore",
+    "AwaitedFiles",
     "Boot",
     "CalendarFiles",
     "Clock",
@@ -150,6 +152,7 @@ __all__ = [
     "EventResolution",
     "EventStore",
     "FileChange",
+    "FileMark",
     "FireLedger",
     "Fired",
     "Firing",

@@ -15,6 +15,7 @@ from toband.domain.run_model import (
     Artifact,
     Attempt,
     AttemptState,
+    Awaited,
     Ending,
     EndingCause,
     ErrorClass,
@@ -141,6 +142,8 @@ STEP: dict[str, st.SearchStrategy[Any]] = {
     "fingerprint": words,
     "unchanged": st.booleans(),
     "not_before": maybe_times,
+    "awaited": st.none()
+    | st.builds(Awaited, until=maybe_times, events=st.lists(words, max_size=2).map(tuple), after=counts, file=words),
     "source": words,
     "artifacts": st.lists(artifacts, max_size=2).map(tuple),
     "spilled": big,

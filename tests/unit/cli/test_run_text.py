@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
+from toban.cli.human_text import clock
 from toban.cli.render.run_text import run_state, run_style, shortfall
 from toban.cli.render.step_table import step_rows
 from toban.cli.render.step_text import step_note
@@ -45,6 +47,19 @@ def between_iterations(seconds: float) -> run_pb2.Step:
     found = step(state=READY, attempts=2, iteration=2, max_iterations=5, waiting_for=run_pb2.WAITING_FOR_INTERVAL)
     found.not_before.FromDatetime(NOW + timedelta(seconds=seconds))
     return found
+
+
+def waiting_step(**awaited: Any) -> run_pb2.Step:
+    found = step(state=RUNNING, job_type=run_pb2.JOB_TYPE_WAIT, waiting_for=run_pb2.WAITING_FOR_TIME, attempts=1)
+    for name in ("until", "timeout_at"):
+        if name in awaited:
+            getattr(found.awaited, name).FromDatetime(NOW + timedelta(seconds=awaited.pop(name)))
+    found.awaited.MergeFrom(run_pb2.Awaited(**awaited))
+    return found
+
+
+def came(reason: str) -> str:
+    return json.dumps({"reason": reason, "event": {"id": "e1", "type": "order.paid"}, "file": "/x"})
 
 
 def group(count: int, **states: int) -> list[run_pb2.Step]:
@@ -85,6 +100,13 @@ def group(count: int, **states: int) -> list[run_pb2.Step]:
         (between_iterations(-1), "iteration 2/5, next iteration now"),
         (step(state=CHECKING, iteration=3, max_iterations=20, attempts=3), "iteration 3/20"),
         (step(state=RUNNING, waiting_for=APPROVAL, approvers=["alice"]), "waits for approval by alice"),
+        (waiting_step(event_types=["a", "b"]), "waits for the event a or b"),
+        (
+            step(state=SUCCEEDED, job_type=run_pb2.JOB_TYPE_WAIT, result_json=came("event")),
+            "event order.paid e1",
+        ),
+        (step(state=SUCCEEDED, job_type=run_pb2.JOB_TYPE_WAIT, result_json=came("file")), "file /x"),
+        (step(state=SUCCEEDED, job_type=run_pb2.JOB_TYPE_WAIT, result_json=came("time")), ""),
         (step(state=SUCCEEDED, source_run="r1", attempts=2), "kept from deploy#12"),
         (step(state=SUCCEEDED, source_run="gone"), "kept from gone"),
         (step(state=RUNNING, child_run="r2"), "child run cleanup#4"),
@@ -106,6 +128,18 @@ def group(count: int, **states: int) -> list[run_pb2.Step]:
 def test_what_is_worth_knowing_of_a_step(found: run_pb2.Step, note: str) -> None:
     names = {"r1": "deploy#12", "r2": "cleanup#4"}
     assert step_note(found, now=NOW, names=names) == note
+
+
+def test_until_when_a_step_waits() -> None:
+    def shown(seconds: float) -> str:
+        at = Timestamp()
+        at.FromDatetime(NOW + timedelta(seconds=seconds))
+        return clock(at)
+
+    assert step_note(waiting_step(until=90), now=NOW) == f"waits for {shown(90)} (in 1m 30s)"
+    assert step_note(waiting_step(until=-5), now=NOW) == f"waits for {shown(-5)}"
+    timed = waiting_step(file="/x", timeout_at=60)
+    assert step_note(timed, now=NOW) == f"waits for the file /x until {shown(60)}"
 
 
 def test_a_run_that_nobody_has_the_name_of() -> None:

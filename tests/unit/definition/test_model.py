@@ -97,9 +97,13 @@ steps:
   five: {run: x, inputs: [{from: two, artifact: out, as: in}], depends_on: [two], on_failure: skip}
   six: {job_type: workflow, target: other, kwargs: {a: 1}, on_failure: retry, on_failure_exhausted: skip}
   seven: {job_type: approval, approvers: [alice], timeout: 1h}
-finally: {eight: {run: x, on_failure: skip}, nine: {run: x, depends_on: [eight]}}
+  eight: {wait: {event: [A, b.c], condition: event.payload.ok}, timeout: 1h}
+  nine: {wait: {for: 90s}}
+  ten: {job_type: wait, wait: {until: "{{ params.q }}:30"}}
+  eleven: {wait: {file: "{{ run.dir }}/x", settle: 5s}}
+finally: {last: {run: x, on_failure: skip}, very-last: {run: x, depends_on: [last]}}
 finally_timeout: 90s
-on_failure: [{name: ten, run: x}]
+on_failure: [{name: told, run: x}]
 """
 
 

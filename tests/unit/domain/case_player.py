@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from toban.definition import JobType
 from toband.domain.run_events import (
     CancelRequested,
@@ -30,6 +32,9 @@ def simulate(case: Case, lasts: Lasts = one_second) -> Simulator:
     simulator.restart_every = case.get("restart_every", 0)
     for when, what in case.get("events", {}).items():
         for each in what if isinstance(what, list) else [what]:
+            if each.startswith("come "):
+                simulator.at(when, partial(simulator.come, each.removeprefix("come ")))
+                continue
             event = event_of(each)
             if isinstance(when, str):
                 simulator.after_end_of(when.removeprefix("after_end_of_"), event)
@@ -65,7 +70,7 @@ def ends_of(simulator: Simulator) -> Ends:
         states[name] = f"SKIPPED({step.skip_reason})" if skipped else step.state.value
         if step.instances:
             continue
-        if step.attempts and simulator.plan.step(name).job_type is not JobType.APPROVAL:
+        if step.attempts and simulator.plan.step(name).job_type not in (JobType.APPROVAL, JobType.WAIT):
             attempts[name] = step.attempts
         if step.checks:
             attempts[f"{name}.check"] = step.checks

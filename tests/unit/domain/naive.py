@@ -65,6 +65,7 @@ class Interpreter(World):
     places: set[str] = field(default_factory=set)
     waiting: set[str] = field(default_factory=set)
     decisions: dict[str, str] = field(default_factory=dict)
+    expecting: set[str] = field(default_factory=set)
     attempts: dict[str, int] = field(default_factory=dict)
     iterations: dict[str, int] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
@@ -121,8 +122,8 @@ class Interpreter(World):
                 self.paused = self.begun and not self.ending and not self.result
             case "resume":
                 self.paused = False
-            case "approve" | "reject":
-                if name in self.waiting:
+            case "approve" | "reject" | "come":
+                if name in self.waiting and (word != "come" or name in self.expecting):
                     self.decisions[name] = word
             case _:
                 raise AssertionError(f"unknown event {what!r}")
@@ -259,6 +260,9 @@ class Interpreter(World):
         if spec.get("job_type") == "approval":
             yield from self.approval(me, spec)
             return
+        if spec.get("job_type") == "wait":
+            yield from self.wait(me, spec)
+            return
         checked = "completion_check" in spec
         watched = bool(spec.get("stop_when_unchanged"))
         loop = Loop()
@@ -322,9 +326,9 @@ class Interpreter(World):
         siblings = sum(each.startswith(f"{step}[") for each in self.places | self.waiting)
         if siblings >= self.specs[step].get("max_parallel", NEVER):
             return False
-        # An approval needs no place among the others.
+        # An approval or a wait needs no place among the others.
         most = self.case.get("concurrency") or NEVER
-        return self.specs[step].get("job_type") == "approval" or len(self.places) < most
+        return self.specs[step].get("job_type") in ("approval", "wait") or len(self.places) < most
 
     def tries(self, me: str, name: str, spec: Spec, loop: Loop, iteration: int) -> Generator[Wait, None, Verdict]:
         """Attempts, until one has a result or there is none to be had."""
@@ -436,6 +440,42 @@ class Interpreter(World):
                 if self.decisions[me] == "approve":
                     return self.end(me, "SUCCEEDED")
                 return self.fail(me, spec, "NON_RETRYABLE")
+            if self.ending:
+                return self.end(me, "CANCELLED")
+            verdict = Verdict(word="failed", kind="RETRYABLE_TRANSIENT")
+            if retries >= retries_of(spec) or not retried(spec, verdict):
+                return self.fail(me, spec, verdict.kind)
+            retries += 1
+            yield self.until(lambda: False, self.now + delay(spec, verdict, retries))
+
+    def wait(self, me: str, spec: Spec) -> Program:
+        """Waits for a time, or until something comes that it knows to wait for."""
+        retries = 0
+        while True:
+            yield self.until(lambda: self.room(me))
+            if self.ending:
+                return self.give_up(me, spec, Verdict(word="waited"), Loop(failed_last=retries > 0))
+            began, limit = self.now, spec.get("timeout")
+            end = NEVER if limit is None else began + duration(limit)
+            self.waiting.add(me)
+            # A duration that is written out needs no evaluation.
+            plain = "for" in spec["wait"] and "{{" not in str(spec["wait"]["for"])
+            known = began if plain else began + EVALUATING * self.lasts(f"{me}.wait", 1)
+            yield self.until(lambda: False, min(known, end))
+            over = NEVER
+            if self.now >= known:
+                given = spec["wait"].get("for")
+                if isinstance(given, str) and "{{" in given:
+                    self.waiting.discard(me)
+                    return self.give_up(me, spec, Verdict(word="failed", kind="NON_RETRYABLE"), Loop())
+                self.expecting.add(me)
+                over = NEVER if given is None else max(known, began + duration(given))
+                yield self.until(lambda: me in self.decisions, min(over, end))
+                self.expecting.discard(me)
+            self.waiting.discard(me)
+            came = self.decisions.pop(me, "") == "come"
+            if came or (over <= min(self.now, end) and over <= self.ended_at):
+                return self.end(me, "SUCCEEDED")
             if self.ending:
                 return self.end(me, "CANCELLED")
             verdict = Verdict(word="failed", kind="RETRYABLE_TRANSIENT")

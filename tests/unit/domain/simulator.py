@@ -18,6 +18,7 @@ from toband.domain.run_events import (
     AttemptLost,
     AttemptStarted,
     AttemptVoided,
+    BeginWait,
     ChildEnded,
     CollectionFailed,
     CollectOutputs,
@@ -29,6 +30,7 @@ from toband.domain.run_events import (
     ForgetRun,
     IterationDue,
     KeepDeadLetter,
+    KeepWaiting,
     LaunchAttempt,
     LaunchDue,
     LaunchReady,
@@ -45,11 +47,15 @@ from toband.domain.run_events import (
     StepTimeoutPassed,
     StopAttempt,
     StopCollection,
+    WaitBegun,
+    WaitFailed,
+    WaitOver,
     not_started,
 )
 from toband.domain.run_model import (
     Artifact,
     Attempt,
+    Awaited,
     DeadLetter,
     ErrorClass,
     Orphans,
@@ -220,6 +226,13 @@ class Simulator:
                 # Work that is begun again takes no longer for it, so that the times stay comparable.
                 due = self._work.setdefault(("evaluate", effect.step), self.now + takes)
                 self.ask(due, self._evaluated(effect.step))
+            case BeginWait():
+                self._begin_wait(effect.step)
+            case KeepWaiting():
+                step = self.run.steps[effect.step]
+                assert step.awaited is not None
+                if step.awaited.until is not None:
+                    self.ask(self._seconds(step.awaited.until), WaitOver(step=step.id, attempts=step.attempts))
             case CollectOutputs():
                 due = self._work.setdefault(("collect", effect.attempt.token), self.now + COLLECTING)
                 self.ask(due, self._collected(effect))
@@ -233,6 +246,25 @@ class Simulator:
                 self.forgotten += 1
             case _:
                 assert_never(effect)
+
+    def _begin_wait(self, name: str) -> None:
+        step, wait = self.run.steps[name], self.plan.step(name).wait
+        assert wait is not None
+        takes = EVALUATING * self.lasts(f"{name}.wait", 1)
+        due = self._work.setdefault((f"wait {step.attempts}", name), self.now + takes)
+        if isinstance(wait.duration, str):
+            self.ask(due, WaitFailed(step=name, attempts=step.attempts, error="it has no value"))
+            return
+        awaited = Awaited(events=wait.events, file=wait.file)
+        self.ask(due, WaitBegun(step=name, attempts=step.attempts, awaited=awaited))
+
+    def come(self, name: str) -> None:
+        """What a step waits for comes, whether or not it waits for it now."""
+        step, wait = self.run.steps.get(name), self.plan.step(name).wait
+        assert wait is not None
+        if step is not None and step.awaited is not None:
+            event = {"type": wait.events[0]} if wait.events else None
+            self.deliver(WaitOver(step=name, attempts=step.attempts, event=event))
 
     def _evaluated(self, name: str) -> Event:
         step = self.plan.steps[name]

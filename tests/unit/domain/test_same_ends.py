@@ -63,6 +63,7 @@ KINDS = [
     *[LOOP | {"stop_when_unchanged": "o", "max_iterations": 4}],
     *[LOOP | {"interval": interval} for interval in (1.7, 4.3)],
     *[{"job_type": "workflow"}, {"job_type": "approval"}],
+    *[{"job_type": "wait", "wait": wait} for wait in ({"for": 4.3}, {"event": "x"})],
 ]
 RETRIES = [
     *[PLAIN, PLAIN, {"max_retries": 1}, {"max_retries": 2, "retry": {"delay": 2.5, "backoff": 3}}],
@@ -136,6 +137,10 @@ def made(drawn: Any) -> dict[str, Any]:
                 moment = sum(mine) % 300 / 10 + spread(each, 0) / 1e4
                 if mine:
                     events[moment] = f"{'reject' if mine[0] % 4 == 0 else 'approve'} {each}"
+                continue
+            if spec.get("job_type") == "wait":
+                if mine and "event" in spec["wait"]:
+                    events[sum(mine) % 300 / 10 + spread(each, 0) / 1e4] = f"come {each}"
                 continue
             words = CHILDREN if "job_type" in spec else OUTCOMES
             outcomes[each] = [words[word % len(words)] for word in mine]

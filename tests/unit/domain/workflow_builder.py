@@ -15,6 +15,7 @@ from toban.definition import (
     Overlap,
     Retry,
     Step,
+    Wait,
     Workflow,
     parse_duration,
 )
@@ -63,6 +64,8 @@ def step(name: str, given: Mapping[str, Any]) -> Step:
         if key in fields:
             fields[key] = seconds(fields[key])
     check = fields.pop("completion_check", None)
+    if "wait" in fields:
+        fields["wait"] = _wait(fields["wait"])
     policy = FailurePolicy(fields.pop("on_failure", "abort"))
     made = Step(
         id=name,
@@ -96,6 +99,13 @@ def _retry(given: Mapping[str, Any]) -> Retry:
         fields["classes"] = frozenset(ErrorClass(each) for each in on if isinstance(each, str))
         fields["codes"] = frozenset(each for each in on if isinstance(each, int))
     return Retry(**fields)
+
+
+def _wait(given: Mapping[str, Any]) -> Wait:
+    duration = given.get("for")
+    events = (given["event"],) if "event" in given else ()
+    is_template = isinstance(duration, str) and "{{" in duration
+    return Wait(duration=duration if is_template else seconds(duration), events=events, file=given.get("file", ""))
 
 
 def _check(owner: Step, given: Mapping[str, Any]) -> Step:

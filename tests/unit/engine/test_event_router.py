@@ -130,9 +130,25 @@ class Refusing:
             raise RefusedError(doing, self.why, condition="disk")
 
 
+class Waits:
+    """What was offered to the steps that wait for events."""
+
+    def __init__(self) -> None:
+        self.offered: list[int] = []
+        self.states: list[EventState] = []
+        self.errors: list[OSError] = []
+
+    async def offer(self, event: Emitted) -> None:
+        if self.errors:
+            raise self.errors.pop()
+        self.offered.append(event.sequence)
+        self.states.append(event.state)
+
+
 class Scene:
     def __init__(self, store: SqlStore) -> None:
         self.store, self.runs, self.draining = FaultyStore(store), Runs(), DrainMode()
+        self.waits = Waits()
         self._listeners: dict[str, Sequence[Listener]] = {}
         self.origins = OriginLookup(cast(Any, self.store), self.runs.active)
         self.admission = Refusing()
@@ -150,6 +166,7 @@ class Scene:
             admission=self.admission,
             draining=self.draining,
             evaluation=ExpressionEvaluator(InlineSandbox()),
+            waits=cast(Any, self.waits),
             started={"version": "1"},
         )
 
@@ -595,3 +612,32 @@ async def test_what_cannot_be_a_type_or_a_key_is_refused(scene: Scene, event_typ
     with pytest.raises(ValueError, match=r"character|empty"):
         await scene.events.emit(event_type, None, caller="me", dedupe_key=key)
     assert await scene.stored() == []
+
+
+async def test_events_are_offered_to_waiting_steps_once_in_order_and_before_they_are_resolved(scene: Scene) -> None:
+    async with scene(T=[listener("w")]):
+        for _ in range(3):
+            await scene.emit()
+        events = await scene.stored()
+    assert scene.waits.offered == [event.sequence for event in events]
+    assert set(scene.waits.states) == {EventState.PENDING}
+    assert {event.state for event in events} == {EventState.RESOLVED}
+
+
+async def test_events_that_may_start_nothing_are_offered_all_the_same(scene: Scene) -> None:
+    async with scene(T=[listener("w")]):
+        scene.draining.begin()
+        event = await scene.emit()
+        await wait_for(lambda: bool(scene.waits.offered), "it is not offered")
+        assert [each.state for each in await scene.stored()] == [EventState.PENDING]
+        scene.draining.end()
+        await wait_for(lambda: bool(scene.runs.begun), "it starts nothing")
+    assert scene.waits.offered == [event.sequence]
+
+
+async def test_an_event_that_cannot_be_offered_stays_pending_and_is_offered_again(scene: Scene) -> None:
+    scene.waits.errors = [OSError(24, "no descriptors")]
+    async with scene(T=[listener("w")]):
+        event = await scene.emit()
+        assert event.state is EventState.RESOLVED
+    assert (scene.waits.offered, scene.runs.begun) == ([event.sequence], [(event.id, "w")])

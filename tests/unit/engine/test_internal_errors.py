@@ -144,7 +144,7 @@ def effects_of(stage: Stage, launch: Callable[[], None] | None = None) -> Effect
             launch()
 
     made: dict[str, Any] = dict.fromkeys(
-        ("active", "queue", "notifier", "rooms", "notes", "children", "collection", "evaluation", "seen")
+        ("active", "queue", "notifier", "rooms", "notes", "children", "collection", "waits", "evaluation", "seen")
     )
     return Effects(**made, locks=run_locks(), launches=cast(Any, Launches()), start=stage.start)
 

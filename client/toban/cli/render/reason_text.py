@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
+from toban.cli.human_text import clock, moment
+from toban.quantity_text import duration_text
 from toban.v1 import event_pb2, job_pb2, run_pb2, workflow_pb2
 
 _SKIPPED: Final = {
@@ -34,7 +37,13 @@ _WAITING: Final = {
     run_pb2.WAITING_FOR_APPROVAL: "approval",
     run_pb2.WAITING_FOR_INTERVAL: "the next iteration",
     run_pb2.WAITING_FOR_LOCK: "locks",
+    run_pb2.WAITING_FOR_TIME: "a time",
+    run_pb2.WAITING_FOR_EVENT: "an event",
+    run_pb2.WAITING_FOR_FILE: "a file",
 }
+
+AWAITING: Final = frozenset({run_pb2.WAITING_FOR_TIME, run_pb2.WAITING_FOR_EVENT, run_pb2.WAITING_FOR_FILE})
+"""What a `wait` step waits for."""
 
 _NOT_STARTED: Final = {
     workflow_pb2.NOT_STARTED_REASON_DELETED: "the workflow was deleted",
@@ -68,11 +77,15 @@ def run_ending(ending: run_pb2.RunEnding) -> str:
 def run_waits(run: run_pb2.Run) -> str:
     """What a run waits for, and which of its steps; empty if it makes progress."""
     waits = lock_waits(run.waiting_for_locks) or _WAITING.get(run.waiting_for, "")
+    if waits and run.waiting_for in AWAITING:
+        return f"{waits} (step {', '.join(run.waiting_steps)})" if run.waiting_steps else waits
     return f"{waits} for {', '.join(run.waiting_steps)}" if waits and run.waiting_steps else waits
 
 
-def step_waits(step: run_pb2.Step) -> str:
+def step_waits(step: run_pb2.Step, now: datetime | None = None) -> str:
     """What a step waits for; empty if it does not wait."""
+    if step.HasField("awaited"):
+        return _awaits(step.awaited, now or datetime.now(UTC))
     waits = lock_waits(step.waiting_for_locks) or _WAITING.get(step.waiting_for, "")
     approval = step.waiting_for == run_pb2.WAITING_FOR_APPROVAL
     return f"{waits} by {', '.join(step.approvers)}" if approval and step.approvers else waits
@@ -91,6 +104,19 @@ def lock_waits(locks: Iterable[run_pb2.LockWait]) -> str:
 
 def _held_by(users: Sequence[run_pb2.LockUser]) -> str:
     return f" (held by {', '.join(map(lock_user, users))})" if users else ""
+
+
+def _awaits(awaited: run_pb2.Awaited, now: datetime) -> str:
+    until = moment(awaited.until)
+    if until is not None:
+        text = clock(awaited.until)
+        if until > now:
+            text += f" (in {duration_text(until - now)})"
+    elif awaited.event_types:
+        text = f"the event {' or '.join(awaited.event_types)}"
+    else:
+        text = f"the file {awaited.file}"
+    return f"{text} until {clock(awaited.timeout_at)}" if awaited.HasField("timeout_at") else text
 
 
 def owner(of: workflow_pb2.Workflow | job_pb2.Job) -> str:

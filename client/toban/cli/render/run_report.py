@@ -102,8 +102,9 @@ def failed_tails(client: SyncClient, run: run_pb2.Run) -> list[Tail]:
 
 
 def _prints(step: run_pb2.Step) -> bool:
-    """Whether the step has output of its own: not with instances or a child run, and not an approval."""
-    return not (step.instances or step.child_run or step.source_run or step.job_type == run_pb2.JOB_TYPE_APPROVAL)
+    """Whether the step has output of its own: not with instances or a child run, no approval and no wait."""
+    silent = step.job_type in (run_pb2.JOB_TYPE_APPROVAL, run_pb2.JOB_TYPE_WAIT)
+    return not (step.instances or step.child_run or step.source_run or silent)
 
 
 def _last_process(step: run_pb2.Step) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from toban.cli.human_text import enum_word, moment, one_line, span
-from toban.cli.render.reason_text import skip_reason, step_waits
+from toban.cli.render.reason_text import AWAITING, skip_reason, step_waits
 from toban.cli.render.state_style import state_style
 from toban.cli.render.title_text import label
 from toban.quantity_text import counted, duration_text
@@ -73,11 +73,11 @@ def step_note(
     notes = ["finally"] if step.is_finally and not step.parent else []
     if step.max_iterations and step.iteration and not _exhausted(step):
         notes.append(f"iteration {step.iteration}/{step.max_iterations}")
-    if why := _decision(step) or _reason(step):
+    if why := _decision(step) or _came(step) or _reason(step):
         notes.append(why)
     if later := _later(step, now):
         notes.append(later)
-    elif waits := step_waits(step):
+    elif waits := step_waits(step, now):
         notes.append(f"waits for {waits}")
     if step.source_run:
         other = "an earlier run" if names is None else names.get(step.source_run, step.source_run)
@@ -89,6 +89,11 @@ def step_note(
     if step.attempts > max(step.iteration, 1) and not (step.source_run or step.instances):
         notes.append(counted(step.attempts, "attempt"))
     return ", ".join(notes)
+
+
+def waits_for_something(step: run_pb2.Step) -> bool:
+    """Whether a `wait` step waits for a time, an event or a file."""
+    return step.state == run_pb2.STEP_STATE_RUNNING and step.waiting_for in AWAITING
 
 
 def needs_approval(step: run_pb2.Step) -> bool:
@@ -141,6 +146,23 @@ def _decision(step: run_pb2.Step) -> str:
         word = "approved" if result["approved"] else "rejected"
         note = f": {result['note']}" if result.get("note") else ""
         return f"{word} by {result['by']}{note}"
+    except (ValueError, TypeError, KeyError):
+        return ""
+
+
+def _came(step: run_pb2.Step) -> str:
+    """What ended a wait; empty for every other step."""
+    if step.job_type != run_pb2.JOB_TYPE_WAIT or not step.result_json:
+        return ""
+    try:
+        result = json.loads(step.result_json)
+        match result["reason"]:
+            case "event":
+                return f"event {result['event']['type']} {result['event']['id']}"
+            case "file":
+                return f"file {result['file']}"
+            case _:
+                return ""
     except (ValueError, TypeError, KeyError):
         return ""
 

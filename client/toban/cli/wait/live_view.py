@@ -26,6 +26,7 @@ from toban.cli.render.step_text import (
     step_style,
     tally,
     typed,
+    waits_for_something,
 )
 from toban.cli.session import Session
 from toban.cli.wait.run_views import Tracker, View
@@ -108,8 +109,8 @@ class LiveView(View):
         below = instances(steps)
         rows = Table.grid(padding=(0, 2, 0, 0))
         for step in chosen:
-            # A step that waits for approval has no process.
-            running = step.state in ACTIVE_STEPS and not needs_approval(step)
+            # A step that waits for approval, or for something else, has no process.
+            running = step.state in ACTIVE_STEPS and not (needs_approval(step) or waits_for_something(step))
             label = f"  {step.id}" if step.parent else step_label(step)
             note = row_note(step, below.get(step.id, ()), now)
             rows.add_row(

@@ -10,7 +10,7 @@ from typing import Final, Self
 from toban.cli.human_text import one_line
 from toban.cli.render.output import emit_line, flush_bytes, paint, to_dict, write_bytes
 from toban.cli.render.run_text import progress_text, run_name, run_state, run_style
-from toban.cli.render.step_text import needs_approval, step_line, step_style, typed
+from toban.cli.render.step_text import needs_approval, step_line, step_style, typed, waits_for_something
 from toban.cli.session import Session
 from toban.v1 import run_pb2
 
@@ -115,7 +115,9 @@ def _matters(step: run_pb2.Step) -> bool:
     """Whether the change is worth a note in the output."""
     if step.state in (run_pb2.STEP_STATE_FAILED, run_pb2.STEP_STATE_INCOMPLETE):
         return not step.source_run
-    return needs_approval(step) or (step.state == run_pb2.STEP_STATE_READY and step.HasField("not_before"))
+    if needs_approval(step) or waits_for_something(step):
+        return True
+    return step.state == run_pb2.STEP_STATE_READY and step.HasField("not_before")
 
 
 class ChangeLines(View):

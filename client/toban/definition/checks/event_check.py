@@ -106,6 +106,11 @@ def _check_required(found: FieldAt, params: Mapping[str, Param | None] | None, r
             report.at(found.key, found.path, message)
 
 
+def read_event_types(found: FieldAt, condition: str, report: Reporter) -> tuple[str, ...]:
+    """The valid event types of a field; reports the problems of the others."""
+    return _Reader(report, ()).types(found, condition)
+
+
 def read_watch(found: FieldAt | None, report: Reporter) -> tuple[Watch, ...]:
     """The valid watches; reports the problems of the others."""
     if found is None or not _has_value(found, report):
@@ -184,14 +189,14 @@ class _Reader:
             return None
         # An invalid condition may have been meant to distinguish two entries.
         known = "condition" in values or "condition" not in fields
-        events = self._types(found, condition if known else None)
+        events = self.types(found, condition if known else None)
         if not events:
             return None
         return EventTrigger(
             events=events, condition=condition, priority=values.get("priority"), scope=values.get("scope", "")
         )
 
-    def _types(self, found: FieldAt, condition: str | None) -> tuple[str, ...]:
+    def types(self, found: FieldAt, condition: str | None) -> tuple[str, ...]:
         if not _has_value(found, self._report):
             return ()
         node, path = found.value, found.path

@@ -62,6 +62,7 @@ def build_step(draft: StepDraft, *, listed: bool = False) -> Step:
         interval=values.get("interval", 0.0),
         on_iterations_exhausted=values.get("on_iterations_exhausted", FailurePolicy.ABORT),
         stop_when_unchanged=values.get("stop_when_unchanged", ""),
+        wait=values.get("wait"),
         approvers=tuple(values.get("approvers", ())),
         on_lost=values.get("on_lost", OnLost.FAIL),
         user=values.get("user", ""),

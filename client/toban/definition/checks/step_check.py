@@ -12,6 +12,7 @@ from toban.definition.checks.start_check import START_FIELDS
 from toban.definition.checks.step_kinds import decide_kind, without_meaning
 from toban.definition.checks.step_layers import FoundJob, Layer, StepDraft, inherit
 from toban.definition.checks.template_check import TemplateCheck
+from toban.definition.checks.wait_check import check_wait_templates, read_wait
 from toban.definition.expressions.template_names import TemplateNames
 from toban.definition.model.workflow import JobType
 from toban.definition.schema.definition_schema import DefaultsInput, DefinitionPart, StepInput
@@ -25,7 +26,7 @@ from toban.definition.scripts.script_languages import LANGUAGES
 from toban.definition.source.problem_collector import Reporter, join
 from toban.definition.source.yaml_source import Node
 
-_READ_ELSEWHERE = frozenset({"completion_check"}) | START_FIELDS
+_READ_ELSEWHERE = frozenset({"completion_check", "wait"}) | START_FIELDS
 _TEMPLATES = ("args", "kwargs", "env", "stdin")
 _NO_ITEM = "item has a value only in steps with for_each"
 _NO_LOOP = "{} has a value only in steps with a completion_check"
@@ -64,6 +65,8 @@ def read_layer(
         check = read_check(found, report)
         if check is not None:
             values["completion_check"] = check
+    if (found := fields.get("wait")) is not None and (wait := read_wait(found, report)) is not None:
+        values["wait"] = wait
     return Layer(fields, values)
 
 
@@ -149,6 +152,7 @@ def check_step_templates(draft: StepDraft, report: Reporter, names: TemplateName
     before = {root: _BEFORE_LOOP.format(root) for root in ("iteration", "check")}
     check_condition_templates(draft, TemplateCheck(report, names.without({"item": _BEFORE_ITEMS, **before})))
     _check_templates(draft, draft, report, names.without({**no_item, **no_loop}))
+    check_wait_templates(draft, report, names, {**no_item, **no_loop})
     if (found := draft.fields.get("workspace")) is not None and "workspace" in draft.values:
         place = names.without({**no_item, "check": _NOT_IN_WORKSPACE, **no_loop})
         TemplateCheck(draft.reports(found, report), place).value(found.value, found.path)

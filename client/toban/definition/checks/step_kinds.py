@@ -25,6 +25,7 @@ _OF_PROCESSES = (
 _WITHOUT_MEANING = {
     JobType.WORKFLOW: (*_OF_PROCESSES, "approvers"),
     JobType.APPROVAL: ("target", "kwargs", "locks", *_OF_PROCESSES),
+    JobType.WAIT: ("target", "kwargs", "locks", *_OF_PROCESSES, "approvers"),
 }
 _ONLY_WINDOWS = "cmd steps run on Windows only: use job_type: shell"
 
@@ -32,6 +33,8 @@ _ONLY_WINDOWS = "cmd steps run on Windows only: use job_type: shell"
 def without_meaning(node: Node) -> frozenset[str]:
     """Fields that a step cannot have because of its own job_type."""
     kind = node.entries["job_type"].value.plain() if "job_type" in node.entries else None
+    if "wait" in node.entries and kind is None:
+        kind = JobType.WAIT.value
     for each, fields in _WITHOUT_MEANING.items():
         if kind == each.value:
             return frozenset(fields)
@@ -44,7 +47,15 @@ def decide_kind(draft: StepDraft, report: Reporter, *, choices: str, name: str) 
     `name` is the workflow's name, which none of its steps may call.
     """
     fields, values = draft.fields, draft.values
-    if "run" in fields:
+    if "wait" in fields:
+        for other in ("run", "target", "job_type"):
+            if other in fields and values.get(other) is not JobType.WAIT:
+                message = f'a step with "wait" runs nothing: remove "{other}", or use two steps'
+                report.at(fields[other].key, fields[other].path, message)
+                del fields[other]
+                values.pop(other, None)
+        draft.job_type = JobType.WAIT
+    elif "run" in fields:
         for other in ("target", "job_type"):
             if other in fields and values.get(other) is not JobType.SHELL:
                 message = f'"run" is short for job_type: shell and target: remove "{other}"'
@@ -52,7 +63,10 @@ def decide_kind(draft: StepDraft, report: Reporter, *, choices: str, name: str) 
         draft.job_type = JobType.SHELL
     elif "job_type" in fields:
         draft.job_type = values.get("job_type")
-        if "target" not in fields and draft.job_type is not JobType.APPROVAL and not draft.open:
+        if draft.job_type is JobType.WAIT and not draft.open:
+            message = 'the step does not say what it waits for: add "wait", such as wait: {for: 10m}'
+            draft.reports(fields["job_type"], report).at(fields["job_type"].key, draft.path, message)
+        elif "target" not in fields and draft.job_type is not JobType.APPROVAL and not draft.open:
             message = 'the step has no target: add "target", or use "run"'
             draft.reports(fields["job_type"], report).at(fields["job_type"].key, draft.path, message)
     elif not draft.open and not UNSUPPORTED_KIND_FIELDS & draft.node.entries.keys():

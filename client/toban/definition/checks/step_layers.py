@@ -11,7 +11,7 @@ from toban.definition.schema.field_check import FieldAt, FieldOrigin
 from toban.definition.source.problem_collector import Reporter, Reports, join
 from toban.definition.source.yaml_source import Node
 
-_WHAT_RUNS = frozenset({"run", "job_type", "target"})
+_WHAT_RUNS = frozenset({"run", "job_type", "target", "wait"})
 STEPS = "steps"
 _MERGED = frozenset({"env", "error_classes", "kwargs", "resources", "retry"})
 _WITH_TEMPLATES = frozenset({"env", "kwargs"})
@@ -108,10 +108,10 @@ class _AtReference:
 def inherit(draft: StepDraft, layer: Layer) -> None:
     """Adds the layer's fields that the draft lacks; mappings are merged."""
     own = set(draft.fields)
-    if "run" in own or draft.open:
+    if own & {"run", "wait"} or draft.open:
         hidden = _WHAT_RUNS
     elif own & _WHAT_RUNS:
-        hidden = frozenset({"run"})
+        hidden = frozenset({"run", "wait"})
     else:
         hidden = frozenset()
     for name, found in layer.fields.items():

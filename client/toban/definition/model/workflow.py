@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from toban.definition.model.event_triggers import EventTrigger, Watch
+from toban.definition.model.wait import Wait
 from toban.definition.timing.schedule_spec import Schedule
 
 
@@ -32,11 +33,12 @@ class JobType(StrEnum):
     PYTHON = "python"
     WORKFLOW = "workflow"
     APPROVAL = "approval"
+    WAIT = "wait"
 
     @property
     def process(self) -> bool:
         """Whether it starts a process."""
-        return self not in (JobType.WORKFLOW, JobType.APPROVAL)
+        return self not in (JobType.WORKFLOW, JobType.APPROVAL, JobType.WAIT)
 
 
 class FailurePolicy(StrEnum):
@@ -258,9 +260,9 @@ class Step:
     """One step; `defaults` of the workflow and the fields of its job are already merged in.
 
     `completion_check` is a separate step, with the id `<id>.check`, the same workspace, user and interpreter, and the
-    timeout of one check. `shell` is empty for sh; `errexit` is None if the edition of the workflow
-    decides. `for_each` is an expression, a list, or a mapping of names to expressions or lists.
-    `stop_when_unchanged` is a path, or `output`. The target of a `workflow` step is the name of the child.
+    timeout of one check. `shell` is empty for sh; `errexit` is None if the edition of the workflow decides. `for_each`
+    is an expression, a list, or a mapping of names to expressions or lists. `stop_when_unchanged` is a path, or
+    `output`. `wait` is what a `wait` step waits for. The target of a `workflow` step is the name of the child.
     `is_finally`: it runs when all steps that are not have ended, whatever happened.
     """
 
@@ -299,6 +301,7 @@ class Step:
     interval: float = 0.0
     on_iterations_exhausted: FailurePolicy = FailurePolicy.ABORT
     stop_when_unchanged: str = ""
+    wait: Wait | None = None
     approvers: tuple[str, ...] = ()
     on_lost: OnLost = OnLost.FAIL
     user: str = ""
@@ -352,6 +355,7 @@ class Step:
             "interval": self.interval,
             "on_iterations_exhausted": self.on_iterations_exhausted.value,
             "stop_when_unchanged": self.stop_when_unchanged,
+            "wait": None if self.wait is None else self.wait.to_dict(),
             "approvers": list(self.approvers),
             "on_lost": self.on_lost.value,
             "user": self.user,
@@ -366,6 +370,7 @@ class Step:
         """Missing fields get their defaults, such as those added since the workflow was stored."""
         data = {**_STEP_DEFAULTS, **data}
         resources, retry, check = data["resources"], data["retry"], data["completion_check"]
+        wait = data["wait"]
         return Step(
             id=data["id"],
             name=data["name"],
@@ -402,6 +407,7 @@ class Step:
             interval=data["interval"],
             on_iterations_exhausted=FailurePolicy(data["on_iterations_exhausted"]),
             stop_when_unchanged=data["stop_when_unchanged"],
+            wait=None if wait is None else Wait.from_dict(wait),
             approvers=tuple(data["approvers"]),
             on_lost=OnLost(data["on_lost"]),
             user=data["user"],
@@ -444,6 +450,7 @@ _STEP_DEFAULTS: Mapping[str, Any] = {
     "interval": 0.0,
     "on_iterations_exhausted": FailurePolicy.ABORT.value,
     "stop_when_unchanged": "",
+    "wait": None,
     "approvers": [],
     "on_lost": OnLost.FAIL.value,
     "user": "",

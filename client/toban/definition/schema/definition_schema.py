@@ -73,6 +73,7 @@ from toban.definition.schema.schedule_fields import (
     Words,
     ZoneName,
 )
+from toban.definition.schema.wait_fields import AwaitedPath, WaitDuration, WaitTime
 from toban.definition.timing.schedule_spec import DEFAULT_MISFIRE_GRACE, Fold, Gap, Misfire
 
 _PROCESSES = [kind.value for kind in JobType if kind.process]
@@ -245,7 +246,8 @@ class ActionInput(DefinitionPart):
     job_type: Annotated[JobType, Lax] | None = Field(
         None,
         description="shell (a script), exec (no shell), cmd (Windows only), powershell, "
-        "python (package.module:function), workflow (a child run) or approval (a person decides).",
+        "python (package.module:function), workflow (a child run), approval (a person decides) "
+        "or wait (for a time, an event or a file).",
     )
     target: Text | None = Field(None, description="The script, program, function or workflow that runs.")
     args: list[Any] = Field(
@@ -281,6 +283,21 @@ class CheckInput(ActionInput):
     kwargs: dict[str, Any] = Field(default={}, description="Keyword arguments of a python check.")
     env: Env = Field(default={}, description="Environment, on top of the step's.")
     timeout: Timeout | None = Field(None, description="Of one check; default: a quarter of the step's.")
+
+
+class WaitInput(DefinitionPart):
+    """What a step waits for: exactly one of for, until, event and file."""
+
+    for_: WaitDuration | None = Field(None, alias="for", description="A duration, from when the step began to wait.")
+    until: WaitTime | None = Field(
+        None, description="A time such as 2026-12-01T09:30+09:00, or a time of day, whose next occurrence is meant."
+    )
+    event: EventType | Annotated[list[EventType], Field(min_length=1, max_length=MOST_TYPES)] | None = Field(
+        None, description="An event type, or a list of types, any of which ends the wait."
+    )
+    condition: Condition | None = Field(None, description="Expression over event, and all that templates know.")
+    file: AwaitedPath | None = Field(None, description="A path that must exist; relative to the base directory.")
+    settle: Duration = Field(DEFAULT_SETTLE, description="How long the file must not have changed.")
 
 
 class WorkInput(ActionInput):
@@ -339,6 +356,7 @@ class JobInput(WorkInput):
     """A job: a step to be used by name, or to be run alone; its key is its id."""
 
     id: Name | None = Field(None, description="The same as its key.")
+    wait: WaitInput | None = Field(None, description="What it waits for; short for job_type: wait.")
     name: Text | None = Field(None, description="Shown to people.")
     title: Text | None = Field(None, description="Shown to people; any text.")
     labels: Labels = {}
@@ -372,6 +390,7 @@ class StepInput(DefaultsInput):
     name: StepTitle | None = Field(None, description="Shown to people; any text.")
     title: StepTitle | None = Field(None, description="The same as name.")
     job: Name | None = Field(None, description="Id of a job; fields given here override those of the job.")
+    wait: WaitInput | None = Field(None, description="What it waits for; short for job_type: wait.")
     depends_on: list[str] | None = Field(None, description="Ids of the steps that must end first.")
     inputs: list[InputInput] = Field(default=[], description="Artifacts of earlier steps that appear in the workspace.")
 

@@ -31,4 +31,4 @@ UNSUPPORTED_KIND_FIELDS = frozenset({"worker"})
 UNSUPPORTED_VALUES: Mapping[str, frozenset[str]] = {"job_type": frozenset({"worker"})}
 
 # Fields of a step that cannot be inherited.
-NOT_IN_DEFAULTS = frozenset({"depends_on", "id", "inputs", "job", "name", "step_order", "title"})
+NOT_IN_DEFAULTS = frozenset({"depends_on", "id", "inputs", "job", "name", "step_order", "title", "wait"})

@@ -9,7 +9,9 @@ from typing import Any, assert_never
 from toban.definition.errors import RenderError
 from toban.definition.expressions.evaluation import Evaluator, Scope
 from toban.definition.expressions.templates import Expression, parse_template
+from toban.definition.model.wait import Wait
 from toban.definition.model.workflow import JobType, Step, Workflow
+from toban.definition.scalars.durations import format_duration
 from toban.definition.scalars.values import to_json, to_text
 from toban.definition.scripts import powershell_text
 from toban.definition.scripts.script import Form, Slot, assemble
@@ -63,10 +65,24 @@ def _one_line(step: Step, target: str, args: list[str], call: str) -> str:
             command = f"workflow {target}{call}"
         case JobType.APPROVAL:
             command = "approval"
+        case JobType.WAIT:
+            command = _wait_line(step.wait)
         case _:
             assert_never(step.job_type)
     line = " ⏎ ".join(part for part in (row.strip() for row in command.splitlines()) if part)
     return line if len(line) <= MAX_COMMAND_LENGTH else line[: MAX_COMMAND_LENGTH - 1] + "…"
+
+
+def _wait_line(wait: Wait | None) -> str:
+    assert wait is not None
+    if wait.duration is not None:
+        duration = wait.duration
+        return f"wait for {duration if isinstance(duration, str) else format_duration(duration)}"
+    if wait.until:
+        return f"wait until {wait.until}"
+    if wait.file:
+        return f"wait for the file {wait.file}"
+    return f"wait for the event {' or '.join(wait.events)}"
 
 
 class _Before:

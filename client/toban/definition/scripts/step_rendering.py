@@ -49,7 +49,7 @@ class Rendered:
 
 
 def references(step: Step) -> dict[str, frozenset[str]]:
-    """Which fields of which steps `render` needs for a step, such as {"fetch": {"stdout"}}.
+    """Which fields of which steps `render` or `render_wait` needs for a step, such as {"fetch": {"stdout"}}.
 
     Without those of its completion check: call this for the check too.
     """
@@ -95,6 +95,10 @@ def _expressions(step: Step) -> Iterator[Expression]:
             yield from parse_template(step.target).expressions
     paths = [output.path for output in step.outputs]
     yield from _templates((step.args, step.kwargs, step.env, step.workspace, step.stdin, paths))
+    if step.wait is not None:
+        yield from _templates((step.wait.duration, step.wait.until, step.wait.file))
+        if step.wait.condition:
+            yield parse_bare(step.wait.condition)
 
 
 def _templates(value: Any) -> Iterator[Expression]:
@@ -175,7 +179,7 @@ def _command(
                 "args": evaluator.value(step.args, f"args {of_step}"),
                 "kwargs": evaluator.value(step.kwargs, f"kwargs {of_step}"),
             }
-        case JobType.APPROVAL | JobType.WORKFLOW:
+        case JobType.APPROVAL | JobType.WORKFLOW | JobType.WAIT:
             raise RenderError(f"cannot start step {step.id}: {step.job_type} steps have no process")
         case _:
             assert_never(step.job_type)

@@ -1,4 +1,4 @@
-"""Receives events, and starts the workflows that listen to them.
+"""Receives events, ends the waits of steps for them, and starts the workflows that listen to them.
 
 An event is stored, and only then acknowledged. Its runs are decided afterwards, in the order in which events were
 stored, and saved with that decision in one transaction: after a crash, events still PENDING are decided again.
@@ -40,6 +40,7 @@ from toband.engine.health.admission import Admits
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_queue import RunQueue
+from toband.engine.runs.step_waits import StepWaits
 from toband.engine.system_events import SystemEvents
 from toband.ports import (
     Clock,
@@ -78,6 +79,7 @@ class EventRouter:
         admission: Admits,
         draining: DrainMode,
         evaluation: ExpressionEvaluator,
+        waits: StepWaits,
         started: Mapping[str, Any],
     ) -> None:
         """`started` is the payload of DAEMON_STARTED."""
@@ -100,6 +102,8 @@ class EventRouter:
         self._waiters: dict[str, asyncio.Future[Emitted]] = {}
         self._advanced = asyncio.Event()
         self._generation = 0
+        self._waits = waits
+        self._offered_to = 0
         self._closed = False
         self.resolved_to = 0
 
@@ -271,7 +275,16 @@ class EventRouter:
                 return LOOK_AGAIN
             if resolved := await self._resolve_some(events):
                 self._advance(events[resolved - 1].sequence)
+        while events := await self._store.pending_events(after=self._offered_to, limit=AT_ONCE):
+            for event in events:
+                await self._offer(event)
         return HELD_BACK
+
+    async def _offer(self, event: Emitted) -> None:
+        """Ends waits of steps, before anything else follows from the event: they are saved before it is resolved."""
+        if event.sequence > self._offered_to:
+            await self._waits.offer(event)
+            self._offered_to = event.sequence
 
     def _at_hand(self) -> list[Emitted]:
         """The next events after the resolved ones, if this process has just stored them."""
@@ -297,6 +310,7 @@ class EventRouter:
         for event in events:
             if self.why_pending():
                 break
+            await self._offer(event)
             decided.append(await self._starts.decide(event))
         answers = await asyncio.gather(
             *(self._starts.save(resolution, made) for resolution, made in decided),

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from toban.definition import (
     CostlyError,
     Rendered,
+    RenderedWait,
     RenderError,
     Scope,
     Step,
@@ -18,8 +19,10 @@ from toban.definition import (
     evaluate_items,
     evaluate_when,
     judge_conditions,
+    judge_wait,
     preview,
     render,
+    render_wait,
 )
 from toband.ports import OverLimitError, Sandbox
 
@@ -51,6 +54,13 @@ class ExpressionEvaluator:
 
     async def items(self, workflow: Workflow, step: Step, scope: Scope, *, run_id: str) -> tuple[Any, ...]:
         return await self._of_step(evaluate_items, workflow, step, scope, run_id)
+
+    async def wait(self, workflow: Workflow, step: Step, scope: Scope, *, run_id: str) -> RenderedWait:
+        return await self._of_step(render_wait, workflow, step, scope, run_id)
+
+    async def ends_wait(self, workflow: Workflow, step: Step, scope: Scope, *, run_id: str) -> bool:
+        """Whether the event of the scope ends the wait of a step."""
+        return await self._of_step(judge_wait, workflow, step, scope, run_id)
 
     async def preview(self, workflow: Workflow, step: Step, scope: Scope) -> str:
         return await self._of_step(preview, workflow, step, scope, "preview")

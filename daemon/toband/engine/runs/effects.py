@@ -12,6 +12,7 @@ import structlog
 from toband import failpoints
 from toband.backoff import Backoff
 from toband.domain.run_events import (
+    BeginWait,
     CollectOutputs,
     Effect,
     EvaluateStep,
@@ -20,6 +21,7 @@ from toband.domain.run_events import (
     ForgetRun,
     IterationDue,
     KeepDeadLetter,
+    KeepWaiting,
     LaunchAttempt,
     LaunchDue,
     LaunchReady,
@@ -50,6 +52,7 @@ from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.child_runs import ChildRuns
 from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_queue import RunQueue
+from toband.engine.runs.step_waits import StepWaits
 from toband.ports import ArtifactError, StoppedError
 
 log = structlog.get_logger()
@@ -70,6 +73,7 @@ class Effects:
         notes: Notes,
         children: ChildRuns,
         collection: Collection,
+        waits: StepWaits,
         seen: TemplateScope,
         evaluation: ExpressionEvaluator,
         start: Callable[[Coroutine[Any, Any, None]], object],
@@ -83,6 +87,7 @@ class Effects:
         self._notes = notes
         self._children = children
         self._collection = collection
+        self._waits = waits
         self._seen = seen
         self._evaluation = evaluation
         self._start = start
@@ -147,6 +152,11 @@ class Effects:
                 actor.arm_step(effect.step, effect.due, passed)
             case EvaluateStep():
                 self._start(self._answer(actor, effect.step))
+            case BeginWait():
+                self._waits.begin(actor, effect.step)
+            case KeepWaiting():
+                failpoints.hit("wait.begun")
+                self._waits.keep(actor, effect.step)
             case CollectOutputs():
                 self._collection.begin(actor, effect.attempt, final=effect.final)
             case StopCollection():
@@ -181,6 +191,7 @@ class Effects:
 
     def _forget(self, actor: RunActor) -> None:
         self._active.remove(actor)
+        self._waits.forget(actor.run.id)
         self._queue.leave(actor.run)
         if actor.run.parent_run:
             self._children.ended(actor.run)

@@ -24,6 +24,7 @@ from toband.engine.runs.effects import Effects
 from toband.engine.runs.plan_cache import PlanCache
 from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_queue import RunQueue
+from toband.engine.runs.step_waits import StepWaits
 from toband.ports import Clock, Launcher, Store, StoreError
 
 AT_ONCE = 16
@@ -60,6 +61,7 @@ class Recovery:
         leftovers: LockLeftovers,
         children: ChildRuns,
         effects: Effects,
+        waits: StepWaits,
         plans: PlanCache,
         clock: Clock,
         start: Callable[[Coroutine[Any, Any, None]], object],
@@ -73,6 +75,7 @@ class Recovery:
         self._leftovers = leftovers
         self._children = children
         self._effects = effects
+        self._waits = waits
         self._plans = plans
         self._clock = clock
         self._start = start
@@ -103,6 +106,7 @@ class Recovery:
             )
         self._locks.restore(actors)
         self._queue.restore(actors)
+        self._waits.restore(actors)
         self._active.loaded.set()
         await asyncio.gather(*(self._resumed(actor, slots) for actor in actors))
         self.found.finished_at = self._clock.now()

@@ -19,6 +19,7 @@ from toband.domain.run_model import (
     Artifact,
     Attempt,
     AttemptState,
+    Awaited,
     DeadLetter,
     Ending,
     EndingCause,
@@ -220,6 +221,8 @@ def _extra_json(step: StepRun) -> str:
     extra: Raw = {name: value for name, value, usual in zip(_RARE, values, _USUAL, strict=True) if value != usual}
     if "not_before" in extra:
         extra["not_before"] = to_micros(extra["not_before"])
+    if "awaited" in extra:
+        extra["awaited"] = _awaited_json(extra["awaited"])
     if "artifacts" in extra:
         extra["artifacts"] = [_artifact_json(artifact) for artifact in step.artifacts]
     if step.progress is not None:
@@ -249,12 +252,32 @@ _RARE = (
     "skip_note",
     "overdue",
     "not_before",
+    "awaited",
     "artifacts",
     "spilled",
     "progress",
 )
 _rare = attrgetter(*_RARE)
 _USUAL = _rare(StepRun(id="", index=0))
+
+
+def _awaited_json(awaited: Awaited) -> Raw:
+    return {
+        "until": _time(awaited.until),
+        "events": list(awaited.events),
+        "after": awaited.after,
+        "file": awaited.file,
+    }
+
+
+def _awaited(raw: Raw) -> Awaited:
+    until = raw["until"]
+    return Awaited(
+        until=None if until is None else from_micros(until),
+        events=tuple(raw["events"]),
+        after=raw["after"],
+        file=raw["file"],
+    )
 
 
 def _artifact_json(artifact: Artifact) -> Raw:
@@ -447,6 +470,8 @@ def _extra(stored: Raw) -> Raw:
         stored["overdue"] = TreeCause(stored["overdue"])
     if "not_before" in stored:
         stored["not_before"] = from_micros(stored["not_before"])
+    if "awaited" in stored:
+        stored["awaited"] = _awaited(stored["awaited"])
     if "artifacts" in stored:
         stored["artifacts"] = tuple(_artifact(artifact) for artifact in stored["artifacts"])
     if "progress" in stored:
