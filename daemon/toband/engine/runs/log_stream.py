@@ -286,6 +286,8 @@ class _Reader:
                 tail = self._query.tail if self._fresh else 0
                 place = await self._tail(attempt, tail) if tail else LogPlace()
             cursor = self._cursors[attempt.ordinal] = LogCursor(place, raw=self._query.raw)
+        while cursor.learns:
+            await self._page(attempt, cursor, LARGE_PAGE)
         while True:
             before = cursor.next
             page, records = await self._page(attempt, cursor, self._page_size(self._given))

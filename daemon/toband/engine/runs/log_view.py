@@ -88,9 +88,12 @@ class LogCursor:
         # Of a stream whose last line is held back: the time and the spot where that begins.
         self._held: dict[LogKind, tuple[int, Spot]] = {}
         self._begins: dict[LogKind, Spot] = {kind: begin for kind, begin in lines if begin != _IN_TEXT}
-        self._learns = not raw and place.lines is None and place.spot != (0, 0)
-        """A raw view returned everything before the place: read it once more, to know where lines begin."""
-        self.next: Spot = (0, 0) if self._learns else min([place.spot, *self._begins.values()])
+        self.learns = not raw and place.lines is None and place.spot != (0, 0)
+        """A raw view returned everything before the place: its pages are read again first, to know where lines begin.
+
+        They have no records.
+        """
+        self.next: Spot = (0, 0) if self.learns else min([place.spot, *self._begins.values()])
 
     @property
     def place(self) -> LogPlace:
@@ -109,22 +112,15 @@ class LogCursor:
 
     def take(self, page: LogPage) -> list[LogRecord]:
         """The records of a page."""
+        if self.learns:
+            self._learn(page)
+            return []
         records: list[LogRecord] = []
         for piece in page.pieces:
-            if self._learns:
-                before, piece = _cut(piece, self._given.spot)
-                if before.data and before.kind in self._filters:
-                    self._filters[before.kind].feed(before.data)
-                if not piece.data:
-                    continue
-                self._learned()
-            else:
-                _, piece = _cut(piece, self._begins.get(piece.kind, self._given.spot))
-            if piece.data:
-                records += self._records(piece)
+            _, rest = _cut(piece, self._begins.get(piece.kind, self._given.spot))
+            if rest.data:
+                records += self._records(rest)
         self.next = page.offset, page.skip
-        if self._learns and self.next >= self._given.spot:
-            self._learned()
         return records
 
     def finish(self) -> list[LogRecord]:
@@ -136,11 +132,19 @@ class LogCursor:
         self._held.clear()
         return records
 
-    def _learned(self) -> None:
-        # The beginning of such a line was returned, so the rest of it follows.
+    def _learn(self, page: LogPage) -> None:
+        for piece in page.pieces:
+            before, _ = _cut(piece, self._given.spot)
+            if before.data and before.kind in self._filters:
+                self._filters[before.kind].feed(before.data)
+        reached = page.offset, page.skip
+        if self.next < reached < self._given.spot:
+            self.next = reached
+            return
+        # The beginning of a line that is held back was returned, so the rest of it follows.
         for stream in self._filters.values():
             stream.settle()
-        self._learns = False
+        self.next, self.learns = self._given.spot, False
 
     def _records(self, piece: LogPiece) -> Iterator[LogRecord]:
         stream = self._filters.get(piece.kind)
