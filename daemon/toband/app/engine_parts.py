@@ -148,7 +148,9 @@ class EngineParts:
             calendar=lambda: self.calendars.current,
             changed=self.scheduling.changed,
         )
-        self.outlook = ScheduleQueries(store=store, clock=clock, blackouts=blackouts, draining=draining)
+        self.outlook = ScheduleQueries(
+            store=store, clock=clock, blackouts=blackouts, draining=draining, locks=self.runs.lock_table
+        )
         self.backfill = Backfill(store=store, intake=self.runs.intake, clock=clock, admission=admission)
         self.events = EventRouter(
             store=store,

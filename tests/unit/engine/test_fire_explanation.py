@@ -56,6 +56,12 @@ def test_how_late_a_run_was_is_readable() -> None:
     assert explain_fires(replace(KNOWN, fires=(late,)))[1].endswith("run r1 was started 4d 19h late.")
 
 
+@pytest.mark.parametrize(("locks", "text"), [(["db"], "lock db"), (["db", "gpu"], "locks db, gpu")])
+def test_a_run_that_waits_for_locks(locks: list[str], text: str) -> None:
+    said = explain_fires(replace(KNOWN, locked={"r1": locks}))
+    assert said[1].endswith(f"run r1 was started on time, and waits for {text}.")
+
+
 def test_what_happened_last_and_what_comes_next() -> None:
     assert explain_fires(KNOWN) == (
         "Runs every day at 03:00 (UTC).",

@@ -11,6 +11,7 @@ import pytest
 
 from contract.builders import text
 from doubles.clock import Clock
+from doubles.locks import run_locks
 from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource, EventState
 from toband.domain.not_started import NotStarted, NotStartedReason
@@ -57,6 +58,7 @@ async def outlook(store: SqlStore, *entries: ScheduleEntry, blackout: Sequence[s
         clock=Clock(NOW),
         blackouts=ActiveBlackouts((), "UTC"),
         draining=DrainMode(),
+        locks=run_locks().table,
     )
 
 

@@ -7,7 +7,7 @@ workflow could wait for these locks, or earlier ones, after it has started.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +34,17 @@ class ChildLocks:
     The workflows must not start each other in a cycle.
     """
 
-    def __init__(self, store: DefinitionStore, replaced: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        store: DefinitionStore,
+        replaced: Mapping[str, Mapping[str, Any]],
+        active: Callable[[str], Iterable[Workflow]] = lambda _: (),
+    ) -> None:
+        """`active` returns the definitions that active runs of a workflow have: it may have changed meanwhile."""
         self._store = store
         self._replaced = replaced
+        self._active = active
         self._workflows: dict[str, Workflow | None] = {}
-        self._inner: dict[str, Mapping[str, str]] = {}
 
     async def problem(self, name: str) -> LockProblem | None:
         """The first problem of a workflow that starts others."""
@@ -80,7 +86,7 @@ class ChildLocks:
                 f' is held, but locks are taken in alphabetical order: add "{conflict.wanted}" to the locks of the '
                 f'workflow that holds "{conflict.held}"'
             )
-        inner = await self._taken_inside(child) if held else {}
+        inner = await self._taken_inside(child, *self._active(child.name)) if held else {}
         if bad := sorted(lock for lock in inner if lock <= max(held)):
             lock = bad[0]
             return (
@@ -97,11 +103,12 @@ class ChildLocks:
                 return text
         return ""
 
-    async def _taken_inside(self, workflow: Workflow) -> Mapping[str, str]:
-        """The locks that a run of it, started alone, takes after its start; each with the step that does."""
-        if workflow.name not in self._inner:
-            self._inner[workflow.name] = await self._inside(workflow, frozenset(workflow.locks))
-        return self._inner[workflow.name]
+    async def _taken_inside(self, *versions: Workflow) -> Mapping[str, str]:
+        """The locks that runs of these, started alone, take after their start; each with the step that does."""
+        found: dict[str, str] = {}
+        for workflow in versions:
+            found |= await self._inside(workflow, frozenset(workflow.locks))
+        return found
 
     async def _inside(self, workflow: Workflow, held: frozenset[str]) -> Mapping[str, str]:
         found: dict[str, str] = {}

@@ -97,7 +97,8 @@ class ChildRuns:
         held = self._locks.held_for(actor)
         if held:
             workflow, step = actor.plan.workflow, actor.plan.step(attempt.owner)
-            if problem := await ChildLocks(self._store, {}).problem_below(workflow, step, held.keys()):
+            locks = ChildLocks(self._store, {}, self._active.definitions_of)
+            if problem := await locks.problem_below(workflow, step, held.keys()):
                 raise LockOrderError(problem)
 
     async def _look_later(self, actor: RunActor, attempt: Attempt) -> None:

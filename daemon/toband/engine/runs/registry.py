@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from toban.definition import Workflow
 from toband.domain.plan import Plan
 from toband.domain.run_events import CancelRequested
 from toband.domain.run_model import Run
@@ -86,6 +87,11 @@ class ActiveRuns:
         """The run as it was last saved; None if it has ended."""
         actor = self._actors.get(run_id)
         return actor.run if actor is not None else None
+
+    def definitions_of(self, workflow: str) -> list[Workflow]:
+        """Those of its active runs, one of each version."""
+        actors = (actor for actor in self._actors.values() if actor.run.workflow == workflow)
+        return list({actor.run.version: actor.plan.workflow for actor in actors}.values())
 
     async def find(self, run_id: str) -> RunActor:
         """Waits until the registry is loaded. Raises RunNotFoundError, RunTerminalError."""

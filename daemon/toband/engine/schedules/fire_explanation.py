@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import assert_never
@@ -52,6 +52,8 @@ class FireFacts:
     """The events emitted for due times, by id."""
     backfilled: frozenset[str] = frozenset()
     """The runs of `fires` that a backfill started."""
+    locked: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The locks that runs of `fires` wait for, by run."""
     zones: Mapping[str, str] = field(default_factory=dict)
     """Zones of schedules that have ended and are not among `entries`."""
 
@@ -200,10 +202,14 @@ def _made(fire: Fire) -> str:
 
 
 def _started(known: FireFacts, fire: Fire) -> str:
-    """What the event of a subject schedule started of the workflow; empty where that is unknown or no longer stored."""
+    """The locks that its run waits for, or what the event of a subject schedule started of the workflow.
+
+    Empty if there are none, and where that is unknown or no longer stored.
+    """
     event = known.emitted.get(fire.event_id)
     if event is None:
-        return ""
+        locks = known.locked.get(fire.run_id, ())
+        return f", and waits for {'lock' if len(locks) == 1 else 'locks'} {', '.join(locks)}" if locks else ""
     for run in event.runs:
         if run.workflow == known.workflow:
             return f"; it started run {run.run_id}" if run.run_id else f"; not started: {_why(run.reason)}"

@@ -10,10 +10,12 @@ from heapq import merge
 from itertools import islice, takewhile
 
 from toband.domain.emitted_events import Emitted
+from toband.domain.lock_rules import LockUser
 from toband.domain.run_model import Trigger
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.drain import DrainMode
 from toband.engine.errors import WorkflowNotFoundError, ZoneGoneError
+from toband.engine.execution.lock_table import LockTable
 from toband.engine.schedules.active_blackouts import ActiveBlackouts
 from toband.engine.schedules.due_times import Upcoming, jitter_by, latest, upcoming, zone_of
 from toband.engine.schedules.fire_explanation import FireFacts, Near, explain_fires
@@ -36,11 +38,14 @@ class Explanation:
 
 
 class ScheduleQueries:
-    def __init__(self, *, store: Store, clock: Clock, blackouts: ActiveBlackouts, draining: DrainMode) -> None:
+    def __init__(
+        self, *, store: Store, clock: Clock, blackouts: ActiveBlackouts, draining: DrainMode, locks: LockTable
+    ) -> None:
         self._store = store
         self._clock = clock
         self._blackouts = blackouts
         self._draining = draining
+        self._locks = locks
 
     async def preview(self, name: str, count: int, start: datetime | None = None) -> list[Upcoming]:
         """The next due times of all its schedules that are not decided yet.
@@ -75,6 +80,7 @@ class ScheduleQueries:
             asked=at,
             entries=tuple(entries),
             fires=tuple(fires),
+            locked={fire.run_id: self._waits(fire.run_id) for fire in fires if fire.run_id},
             before=_near(before[0], entries) if before else None,
             events=_listened(stored),
             emitted=await self._emitted(fires),
@@ -88,6 +94,9 @@ class ScheduleQueries:
             before=known.before.at if known.before is not None else None,
             after=known.after.due if known.after is not None else None,
         )
+
+    def _waits(self, run_id: str) -> Sequence[str]:
+        return [lock.name for lock in self._locks.waits_for(LockUser(run_id))]
 
     async def _meant(self, name: str, asked: datetime) -> Sequence[Fire]:
         """The outcomes of due times in the requested second, or else of the nearest."""
