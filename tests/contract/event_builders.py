@@ -6,6 +6,7 @@ from typing import Any
 
 from contract.builders import NOW, later, new_id, new_run
 from toban.definition import EventTrigger
+from toban.definition.model.event_triggers import NO_PACE, Pace
 from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventSource, EventState
 from toband.domain.run_model import Run, Trigger
 from toband.ports import EventResolution, Store
@@ -30,8 +31,8 @@ async def stored_event(store: Store, event_type: str = "ORDER_PLACED", **changes
     return event
 
 
-def on(*types: str, condition: str = "", priority: int = 0, scope: str = "") -> EventTrigger:
-    return EventTrigger(events=types, condition=condition, priority=priority, scope=scope)
+def on(*types: str, condition: str = "", priority: int = 0, scope: str = "", pace: Pace = NO_PACE) -> EventTrigger:
+    return EventTrigger(events=types, condition=condition, priority=priority, scope=scope, pace=pace)
 
 
 def event_run(of: Emitted, workflow: str = "backup", *, priority: int = 0, **changes: Any) -> tuple[EventRun, Run]:

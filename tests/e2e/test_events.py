@@ -203,6 +203,45 @@ def test_no_event_is_dropped_unless_the_file_says_so(daemon: Daemon, tmp_path: P
     assert len(runs_of(daemon, "queues")) == 2
 
 
+def test_a_burst_of_events_starts_one_run_also_over_a_crash(tmp_path: Path) -> None:
+    witness = tmp_path / "witness"
+    line = f"echo {{{{ event.payload.id }}}} {{{{ event.payload.n }}}} {{{{ event.coalesced }}}} >> {witness}"
+    with running_daemon(tmp_path / "state", environment={"TOBAN_TIMEZONE": "UTC"}) as daemon:
+        daemon.apply(listening("calm", "{event: E, debounce: {quiet: 3s, max_wait: 1h}, key: event.payload.id}", line))
+        first = daemon.emit("E", {"id": "a", "n": 1})
+        (waits,) = first.runs
+        assert waits.reason == workflow_pb2.NOT_STARTED_REASON_DEBOUNCED
+        assert "waits for further events until" in waits.detail
+        daemon.emit("E", {"id": "b", "n": 1})
+        last = daemon.emit("E", {"id": "a", "n": 2})
+        daemon.kill()
+        assert not witness.exists()
+        # The first run is stored, and the daemon dies before it begins.
+        daemon.start({"TOBAN_FAILPOINTS": "event.burst_ended=kill@1"})
+        daemon.wait()
+        daemon.start()
+        wait_until(lambda: len(runs_of(daemon, "calm")) == 2, "a run is missing")
+        for run in runs_of(daemon, "calm"):
+            assert daemon.wait_run(run.id).state == run_pb2.RUN_STATE_SUCCEEDED
+        assert sorted(witness.read_text().splitlines()) == ["a 2 2", "b 1 1"]
+        (started,) = daemon.events.GetEvent(event_pb2.GetEventRequest(id=last.id), timeout=20).event.runs
+        assert started.outcome == event_pb2.EVENT_RUN_OUTCOME_STARTED
+        (replaced,) = daemon.events.GetEvent(event_pb2.GetEventRequest(id=first.id), timeout=20).event.runs
+        assert (replaced.outcome, replaced.detail) == (
+            event_pb2.EVENT_RUN_OUTCOME_SKIPPED,
+            f"event {last.id} came later",
+        )
+
+
+def test_a_throttle_starts_no_more_runs_than_its_limit(daemon: Daemon) -> None:
+    daemon.apply(listening("slow", "{event: T, throttle: {limit: 2, per: 1h}}"))
+    rows = [daemon.emit("T", {"n": number}).runs[0] for number in range(4)]
+    assert [bool(row.run_id) for row in rows] == [True, True, False, False]
+    assert {row.reason for row in rows[2:]} == {workflow_pb2.NOT_STARTED_REASON_THROTTLED}
+    assert all("no further run before" in row.detail for row in rows[2:])
+    assert len(runs_of(daemon, "slow")) == 2
+
+
 def test_nothing_is_forgotten_over_a_restart(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "s", environment={"TOBAN_TIMEZONE": "UTC"}) as daemon:
         daemon.apply(listening("later", "E", "echo {{ event.payload.n }}", "overlap: allow"))

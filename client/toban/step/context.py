@@ -86,6 +86,7 @@ _NO_EVENT = {
     "source_step": "",
     "depth": 0,
     "at": "",
+    "coalesced": 0,
 }
 
 

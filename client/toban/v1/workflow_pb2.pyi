@@ -196,6 +196,10 @@ class _NotStartedReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NotS
     """The ledger has the due time already, because the clock was set back."""
     NOT_STARTED_REASON_OTHER: _NotStartedReason.ValueType  # 13
     """Another error: see `detail`."""
+    NOT_STARTED_REASON_DEBOUNCED: _NotStartedReason.ValueType  # 14
+    """`debounce` of a trigger: the run starts when no further event comes, or a later event took its place."""
+    NOT_STARTED_REASON_THROTTLED: _NotStartedReason.ValueType  # 15
+    """`throttle` of a trigger: as many runs as it allows were started."""
 
 class NotStartedReason(_NotStartedReason, metaclass=_NotStartedReasonEnumTypeWrapper):
     """Why a schedule or an event did not start a run."""
@@ -227,6 +231,10 @@ NOT_STARTED_REASON_DECIDED_BEFORE: NotStartedReason.ValueType  # 12
 """The ledger has the due time already, because the clock was set back."""
 NOT_STARTED_REASON_OTHER: NotStartedReason.ValueType  # 13
 """Another error: see `detail`."""
+NOT_STARTED_REASON_DEBOUNCED: NotStartedReason.ValueType  # 14
+"""`debounce` of a trigger: the run starts when no further event comes, or a later event took its place."""
+NOT_STARTED_REASON_THROTTLED: NotStartedReason.ValueType  # 15
+"""`throttle` of a trigger: as many runs as it allows were started."""
 Global___NotStartedReason: _TypeAlias = NotStartedReason  # noqa: Y015
 
 @_typing.final

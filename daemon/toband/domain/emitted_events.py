@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any
 
 from toban.definition import RUN_FAILED, RUN_SUCCEEDED, STEP_FAILED
+from toban.definition.model.event_triggers import NO_PACE, Pace
 from toband.domain.not_started import NotStarted
 from toband.domain.run_model import Run, RunState, StepState
 
@@ -60,7 +62,8 @@ class Emitted:
 
     `depth` counts the runs before it in its chain. `dedupe_key` is unique per type; empty: none. `workflow` is set for
     an event of a subject schedule: the event starts that workflow with `params`, regardless of its triggers. `schedule`
-    is that schedule, and `scheduled_at` the due time. `reason` says why it was cut.
+    is that schedule, and `scheduled_at` the due time. `reason` says why it was cut. `coalesced` is how many events a
+    run of it represents; it is not stored with the event.
     """
 
     id: str
@@ -82,6 +85,7 @@ class Emitted:
     reason: str = ""
     resolved_at: datetime | None = None
     runs: tuple[EventRun, ...] = ()
+    coalesced: int = field(default=1, compare=False)
 
     def seen(self) -> dict[str, Any]:
         """As conditions and templates see it: `event`."""
@@ -94,6 +98,7 @@ class Emitted:
             "source_step": self.source_step,
             "depth": self.depth,
             "at": self.at.isoformat(),
+            "coalesced": self.coalesced,
         }
 
 
@@ -120,7 +125,47 @@ class Listener:
     condition: str
     priority: int
     scope: str = ""
+    pace: Pace = NO_PACE
     enabled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacedStart:
+    """The trigger by which an event starts a workflow, and the value of its key: they are paced together."""
+
+    workflow: str
+    position: int
+    key: str
+    pace: Pace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burst:
+    """Events that start one run together once no further one comes: the last of them, and their number."""
+
+    workflow: str
+    position: int
+    key: str
+    event_id: str
+    count: int
+    due_at: datetime
+    priority: int
+    scope: str
+
+
+KEY_MOST = 200
+"""Characters of a key that are compared as they are; longer ones are compared by their digest."""
+
+
+def pace_key(expression: str, seen: Mapping[str, Any]) -> str:
+    """The value of the field that `expression` names, such as `event.payload.id`, as JSON; empty if it is missing."""
+    found: Any = seen
+    for name in expression.split(".")[1:]:
+        if not isinstance(found, Mapping) or name not in found:
+            return ""
+        found = found[name]
+    text = json.dumps(found, sort_keys=True)
+    return text if len(text) <= KEY_MOST else sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

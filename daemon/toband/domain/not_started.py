@@ -25,6 +25,10 @@ class NotStartedReason(StrEnum):
     """The due time was missed for longer than `misfire_grace`."""
     DECIDED_BEFORE = "DECIDED_BEFORE"
     """The ledger has the due time already: the clock was set back."""
+    DEBOUNCED = "DEBOUNCED"
+    """Its run starts when no further event comes, or a later event took its place."""
+    THROTTLED = "THROTTLED"
+    """As many runs as `throttle` allows were started."""
     OTHER = "OTHER"
 
 
@@ -37,6 +41,8 @@ _TEXTS = {
     NotStartedReason.INVALID_PARAMS: "parameters: {}",
     NotStartedReason.MISFIRE_SKIP: "{}, and `misfire: skip` does not catch up",
     NotStartedReason.MISFIRE_GRACE: "misfire_grace: {}",
+    NotStartedReason.DEBOUNCED: "debounce: {}",
+    NotStartedReason.THROTTLED: "throttle: {}",
     NotStartedReason.DECIDED_BEFORE: "the due time was decided before",
 }
 

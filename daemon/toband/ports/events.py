@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from toband.domain.emitted_events import Emitted, Listener, WatchedPath
+from toband.domain.emitted_events import Burst, Emitted, Listener, WatchedPath
+from toband.domain.not_started import NotStarted
+from toband.domain.run_model import Run
 from toband.ports.records import EventResolution, Request, Resolved
 
 
@@ -66,6 +68,24 @@ class EventStore(Protocol):
         One transaction, which may share its commit: the event, the outcome of each workflow, and the runs. The decision
         may be that it stays PENDING. A workflow that the event started before gets no second run: the result has it
         among the event's runs and not among the new runs. Raises RunGoneError as `create_run` does.
+        """
+        ...
+
+    async def due_bursts(self, now: datetime, *, limit: int = 100) -> Sequence[Burst]:
+        """Bursts whose run is due by then, in that order."""
+        ...
+
+    async def next_burst(self) -> datetime | None:
+        """When the run of the next burst is due; None if there is none."""
+        ...
+
+    async def end_burst(
+        self, burst: Burst, *, run: Run | None, max_active: int | None = None, reason: NotStarted | None = None
+    ) -> Run | None:
+        """Ends a burst with its run, or with the reason why there is none; returns the created run.
+
+        One transaction: it removes the burst, decides the row of its last event, and creates the run; nothing if a
+        further event has come. The row becomes SKIPPED if the run cannot be created, as in `resolve_event`.
         """
         ...
 

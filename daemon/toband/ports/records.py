@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from toban.definition import DefinitionKind, EventTrigger
-from toband.domain.emitted_events import Emitted, EventRun, EventState
+from toband.domain.emitted_events import Emitted, EventRun, EventState, PacedStart
 from toband.domain.lock_rules import LockLeftover
 from toband.domain.run_model import DeadLetter, Run
 from toband.domain.schedule_model import Fire, ScheduleEntry
@@ -248,7 +248,8 @@ class EventResolution:
 
     `skipped` are workflows that it matches and does not start. Each run comes with its row, and with the limit of
     active runs of the workflow, as in `create_run`; if the run cannot be created, its row becomes SKIPPED with the
-    reason.
+    reason. `debounced` are rows of workflows whose run waits for further events, each with its trigger and the scope of
+    the run. `throttled` are triggers that limit their runs, by workflow.
     """
 
     event_id: str
@@ -257,6 +258,8 @@ class EventResolution:
     reason: str = ""
     skipped: tuple[EventRun, ...] = ()
     runs: tuple[tuple[EventRun, Run, int | None], ...] = ()
+    debounced: tuple[tuple[EventRun, PacedStart, str], ...] = ()
+    throttled: Mapping[str, PacedStart] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from contract.builders import NOW, later, request, stored_run, text, with_workfl
 from contract.event_builders import on
 from contract.scheduled import entry
 from toban.definition import DEFINITION_CHANGED, DefinitionKind, EventTrigger
+from toban.definition.model.event_triggers import Pace
 from toband.domain.emitted_events import Cause, EventSource, EventState, Listener
 from toband.ports import (
     ActiveRunError,
@@ -38,7 +39,7 @@ async def test_triggers_are_found_by_type(store: Store) -> None:
     triggers = (
         on("A", "B", "A", condition="event.payload.size > 3 // ü", priority=-100),
         on("C"),
-        on("A", priority=100, scope="quick"),
+        on("A", priority=100, scope="quick", pace=Pace(quiet=1.5, longest=15, key="event.payload.id")),
     )
     await store.create_workflow(text("second", triggers=triggers), at=NOW)
     await store.create_workflow(text("first", kind=JOB, triggers=(on("A"),)), at=NOW)
@@ -48,7 +49,7 @@ async def test_triggers_are_found_by_type(store: Store) -> None:
     assert await store.listeners("A") == [
         heard("first"),
         heard("second", condition=condition, priority=-100),
-        heard("second", 2, priority=100, scope="quick"),
+        heard("second", 2, priority=100, scope="quick", pace=triggers[2].pace),
     ]
     assert await store.listeners("B") == [heard("second", condition=condition, priority=-100)]
     assert await store.listeners("C") == [heard("second", 1)]

@@ -30,7 +30,7 @@ from toban.definition import (
     render,
 )
 from toban.definition.expressions.template_names import EVENT_FIELDS
-from toban.definition.model.event_triggers import Watch
+from toban.definition.model.event_triggers import Pace, Watch
 from toban.definition.schema.event_fields import MOST_TRIGGERS, MOST_TYPES, MOST_WATCHED
 
 Read = Callable[[str], Workflow]
@@ -48,6 +48,7 @@ EVENT: dict[str, Any] = {
     "source_step": "fetch",
     "depth": 2,
     "at": "2026-12-01T09:00:00+00:00",
+    "coalesced": 1,
 }
 
 
@@ -123,6 +124,10 @@ def test_wrong_triggers(errors: Errors, text: str, path: str, message: str) -> N
     assert found[path].startswith(message)
 
 
+def paced(**pace: Any) -> EventTrigger:
+    return EventTrigger(events=("A",), pace=Pace(**pace))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -136,6 +141,14 @@ def test_wrong_triggers(errors: Errors, text: str, path: str, message: str) -> N
             "on: {event: A, condition: ' event.payload.x == 1 ', priority: -100}",
             [EventTrigger(events=("A",), condition="event.payload.x == 1", priority=-100)],
         ),
+        ("on: {event: A, debounce: 10s}", [paced(quiet=10, longest=100)]),
+        ("on: {event: A, debounce: 1d}", [paced(quiet=86400, longest=86400)]),
+        (
+            "on: {event: A, debounce: {quiet: 500ms, max_wait: 1m}, key: event.payload.id}",
+            [paced(quiet=0.5, longest=60, key="event.payload.id")],
+        ),
+        ("on: {event: A, throttle: 1m}", [paced(limit=1, per=60)]),
+        ("on: {event: A, throttle: {limit: 3, per: 1h}}", [paced(limit=3, per=3600)]),
         ("on: {event: A, scope: full}", [EventTrigger(events=("A",), scope="full")]),
         (
             "scopes: {quick: [a], x: [a]}\non: [{event: A, scope: quick}, B]",
@@ -222,6 +235,15 @@ def test_a_job_has_events_that_its_users_do_not_inherit() -> None:
             *("on.event", 13, "found 101 types: at most 100 are allowed"),
         ),
         ("on: {event: [A, B, A]}", "on.event[2]", 20, '"A" is listed twice: remove it'),
+        ("on: {event: A, debounce: 1s, throttle: 1s}", "on.throttle", 30, "debounce and throttle exclude each other"),
+        ("on: {event: A, key: event.payload.id}", "on.key", 16, '"key" needs debounce or throttle'),
+        ("on: {event: A, debounce: 1s, key: id}", "on.key", 35, "expected a field of the event such as"),
+        ("on: {event: A, debounce: 1s, key: event.pay}", "on.key", 35, 'unknown field "pay" of event'),
+        ("on: {event: A, debounce: 2d}", "on.debounce", 26, "expected a duration from 100ms to 1d"),
+        ("on: {event: A, debounce: {}}", "on.debounce", 26, '"quiet" is missing: add it'),
+        ("on: {event: A, debounce: {quiet: 1m, max_wait: 1s}}", "on.debounce", 26, "max_wait is shorter than quiet"),
+        ("on: {event: A, throttle: {limit: 0, per: 1s}}", "on.throttle.limit", 34, "at least 1"),
+        ("on: {event: A, throttle: soon}", "on.throttle", 26, "expected a duration"),
         ("on: {event: A, scope: r}\nscopes: {q: [a]}", "on.scope", 23, 'unknown scope "r" (known: q)'),
         ("on: [A, {event: [B, A]}]", "on[1].event[1]", 21, '"A" is listed twice: remove it'),
         (
@@ -456,8 +478,11 @@ def test_every_field_of_the_event_is_seen(workflow: Read) -> None:
         "fetch",
         "2",
         "2026-12-01T09:00:00+00:00",
+        "1",
     )
-    assert render(found, found.steps["a"], scope(None)).argv[1:] == (*("", "", "{}", "", "", "", "0", ""),)
+    assert render(found, found.steps["a"], scope(None)).argv[1:] == (*("", "", "{}", "", "", "", "0", "", "0"),)
+    older = {name: value for name, value in EVENT.items() if name != "coalesced"}
+    assert render(found, found.steps["a"], scope(older)).argv[-1] == "0"
     assert NO_EVENT.keys() == EVENT_FIELDS.keys() == EVENT.keys()
 
 

@@ -54,6 +54,8 @@ _NOT_STARTED: Final = {
     workflow_pb2.NOT_STARTED_REASON_INVALID_PARAMS: "parameters: {}",
     workflow_pb2.NOT_STARTED_REASON_MISFIRE_SKIP: "{}, and `misfire: skip` does not catch up",
     workflow_pb2.NOT_STARTED_REASON_MISFIRE_GRACE: "misfire_grace: {}",
+    workflow_pb2.NOT_STARTED_REASON_DEBOUNCED: "debounce: {}",
+    workflow_pb2.NOT_STARTED_REASON_THROTTLED: "throttle: {}",
     workflow_pb2.NOT_STARTED_REASON_DECIDED_BEFORE: "the due time was decided before",
 }
 

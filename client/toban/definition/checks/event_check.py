@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 from toban.definition.checks.scope_check import check_scope
 from toban.definition.checks.template_check import TemplateCheck
@@ -15,13 +16,22 @@ from toban.definition.model.event_triggers import (
     DATA_CHANGED,
     DEFINITION_CHANGED,
     EventTrigger,
+    Pace,
     Watch,
     check_event_type,
 )
 from toban.definition.model.workflow import Param
 from toban.definition.scalars.values import describe
-from toban.definition.schema.definition_schema import TriggerInput, WatchInput
+from toban.definition.schema.definition_schema import (
+    DebounceInput,
+    DefinitionPart,
+    ThrottleInput,
+    TriggerInput,
+    WatchInput,
+)
 from toban.definition.schema.event_fields import (
+    DEFAULT_WAITS,
+    LONGEST_PACE,
     MOST_TRIGGERS,
     MOST_TYPES,
     MOST_WATCHED,
@@ -177,12 +187,13 @@ class _Reader:
     def given(self, node: Node, path: str, fields: Mapping[str, FieldAt]) -> EventTrigger | None:
         """The trigger of these fields; None after reporting the reason."""
         report = self._report
-        values = check_fields(TriggerInput, fields, report, skip=frozenset({"event"}))
+        values = check_fields(TriggerInput, fields, report, skip=frozenset({"event", "debounce", "throttle"}))
         condition = values.get("condition", "").strip()
         if condition:
             at = fields["condition"]
             TemplateCheck(report, _OnlyEvent()).bare(at.value, at.path, ValueKind.BOOL)
         check_scope(fields.get("scope"), values, self._scopes, report)
+        pace = self._pace(fields, values)
         found = fields.get("event")
         if found is None:
             report.at(node, path, 'the trigger does not say which events start it: add "event"')
@@ -193,8 +204,50 @@ class _Reader:
         if not events:
             return None
         return EventTrigger(
-            events=events, condition=condition, priority=values.get("priority"), scope=values.get("scope", "")
+            events=events,
+            condition=condition,
+            priority=values.get("priority"),
+            scope=values.get("scope", ""),
+            pace=pace,
         )
+
+    def _pace(self, fields: Mapping[str, FieldAt], values: Mapping[str, Any]) -> Pace:
+        report = self._report
+        debounce, throttle, key = (fields.get(name) for name in ("debounce", "throttle", "key"))
+        if debounce is not None and throttle is not None:
+            message = "debounce and throttle exclude each other: a run per burst, or a limit on runs"
+            report.at(throttle.key, throttle.path, message)
+            return Pace()
+        name = values.get("key", "")
+        if key is not None and name:
+            TemplateCheck(report, _OnlyEvent()).bare(key.value, key.path, ValueKind.DYN)
+        if debounce is not None:
+            given = self._duration_or(debounce, DebounceInput, "quiet")
+            quiet = given.get("quiet", 0.0)
+            longest = given.get("max_wait") or min(quiet * DEFAULT_WAITS, LONGEST_PACE)
+            if quiet and longest < quiet:
+                report.at(debounce.value, debounce.path, "max_wait is shorter than quiet")
+            return Pace(quiet=quiet, longest=longest, key=name)
+        if throttle is not None:
+            given = self._duration_or(throttle, ThrottleInput, "per")
+            return Pace(limit=given.get("limit", 1), per=given.get("per", 0.0), key=name)
+        if key is not None:
+            report.at(key.key, key.path, '"key" needs debounce or throttle')
+        return Pace()
+
+    def _duration_or(self, found: FieldAt, model: type[DefinitionPart], name: str) -> Mapping[str, Any]:
+        """The fields of a mapping, or `name` alone as a duration; empty after reporting the problem."""
+        report, node = self._report, found.value
+        if node.wrong or not _has_value(found, report):
+            return {}
+        if node.kind != "map":
+            return check_fields(model, {name: found}, report, skip=frozenset())
+        fields = read_fields(
+            node, found.path, report, known=model.model_fields, aliases={}, unsupported=frozenset(), refused=frozenset()
+        )
+        if name not in fields:
+            report.at(node, found.path, f'"{name}" is missing: add it')
+        return check_fields(model, fields, report, skip=frozenset())
 
     def types(self, found: FieldAt, condition: str | None) -> tuple[str, ...]:
         if not _has_value(found, self._report):

@@ -38,6 +38,7 @@ NO_EVENT: Final[Mapping[str, Any]] = {
     "source_step": "",
     "depth": 0,
     "at": "",
+    "coalesced": 0,
 }
 """`event` in a run that no event started."""
 
@@ -220,7 +221,8 @@ class Evaluator:
             case "run":
                 holder = scope.run
             case "event":
-                holder = scope.event
+                # Those of earlier releases have fewer fields.
+                holder = {**NO_EVENT, **scope.event}
             case "env":
                 if ref.names[0] in self._workflow.env:
                     return self._env_value(ref.names[0])

@@ -62,6 +62,7 @@ EVENT_FIELDS = {
     "source_step": ValueKind.STRING,
     "depth": ValueKind.INT,
     "at": ValueKind.STRING,
+    "coalesced": ValueKind.INT,
 }
 STEP_FIELDS = {
     "stdout": ValueKind.STRING,

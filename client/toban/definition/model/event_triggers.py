@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 RUN_SUCCEEDED: Final = "RUN_SUCCEEDED"
@@ -31,17 +31,44 @@ LONGEST_TYPE: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often a trigger starts runs, in seconds; separately for each value of `key`, a field of the event.
+
+    `quiet` (debounce): one run once no event came for so long, `longest` after the first event at the latest. `per`
+    (throttle): at most `limit` runs in that time.
+    """
+
+    quiet: float = 0.0
+    longest: float = 0.0
+    limit: int = 0
+    per: float = 0.0
+    key: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Pace:
+        return Pace(**data)
+
+
+NO_PACE: Final = Pace()
+"""Every event starts a run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventTrigger:
     """One entry of `on`: event types, an expression that must be true for the event, and the priority of its runs.
 
     `condition` is empty if it matches any event of these types. `priority` is None for the workflow's own. `scope`
-    selects the steps of its runs; empty: the workflow decides.
+    selects the steps of its runs; empty: the workflow decides. `pace` limits how often it starts them.
     """
 
     events: tuple[str, ...]
     condition: str = ""
     priority: int | None = None
     scope: str = ""
+    pace: Pace = NO_PACE
 
     def to_dict(self) -> dict[str, Any]:
         described: dict[str, Any] = {
@@ -52,6 +79,8 @@ class EventTrigger:
         # Omitted if empty, so that triggers stored before the field existed stay equal.
         if self.scope:
             described["scope"] = self.scope
+        if self.pace != NO_PACE:
+            described["pace"] = self.pace.to_dict()
         return described
 
     @staticmethod
@@ -61,6 +90,7 @@ class EventTrigger:
             condition=data["condition"],
             priority=data["priority"],
             scope=data.get("scope", ""),
+            pace=Pace.from_dict(data.get("pace", {})),
         )
 
 

@@ -13,10 +13,13 @@ from toban.definition.model.event_triggers import DEFAULT_SETTLE
 from toban.definition.model.workflow import DEFAULT_FINALLY_TIMEOUT, FailurePolicy, JobType, OnLost, Overlap, ParamType
 from toban.definition.schema.env_file_fields import EnvFiles
 from toban.definition.schema.event_fields import (
+    MOST_STARTS,
     MOST_TRIGGERS,
     MOST_TYPES,
     MOST_WATCHED,
+    EventKey,
     EventType,
+    PaceTime,
     WatchedPath,
 )
 from toban.definition.schema.fields import (
@@ -170,6 +173,20 @@ _Schedules = (
 )
 
 
+class DebounceInput(DefinitionPart):
+    """One run for a burst of events."""
+
+    quiet: PaceTime = Field(description="How long no event must come.")
+    max_wait: PaceTime | None = Field(None, description="The run starts so long after the first event at the latest.")
+
+
+class ThrottleInput(DefinitionPart):
+    """A limit on runs in some time."""
+
+    limit: Annotated[int, Field(ge=1, le=MOST_STARTS)] = Field(1, description="Largest number of runs.")
+    per: PaceTime = Field(description="The time.")
+
+
 class TriggerInput(DefinitionPart):
     """Events that start it."""
 
@@ -179,6 +196,16 @@ class TriggerInput(DefinitionPart):
     condition: Condition | None = Field(None, description="Expression over event that must be true.")
     priority: Priority | None = Field(None, description="Priority of the runs it starts; default: the workflow's.")
     scope: Name | None = Field(None, description="The scope of the runs it starts, one of the workflow's scopes.")
+    debounce: PaceTime | DebounceInput | None = Field(
+        None, description="One run for a burst of events, once no event came for this long; event is the last one."
+    )
+    throttle: PaceTime | ThrottleInput | None = Field(
+        None, description="At most one run in this time, or at most limit runs per time; other events start none."
+    )
+    key: EventKey | None = Field(
+        None,
+        description="A field of the event, such as event.payload.id: debounce and throttle count each value alone.",
+    )
 
 
 _Triggers = (

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-from pydantic import AfterValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from toban.definition.model.event_triggers import LONGEST_TYPE, check_event_type
+from toban.definition.scalars.durations import parse_duration
 from toban.definition.scalars.values import checked_text
+from toban.definition.schema.fields import DURATION_SCHEMA
 
 MOST_TRIGGERS = 100
 MOST_TYPES = 100
 MOST_WATCHED = 20
+MOST_STARTS = 1000
+DEFAULT_WAITS = 10
+"""Quiet periods that a debounced run waits at most."""
+_LEAST_PACE, LONGEST_PACE = 0.1, 86400.0
 _PATTERN_MARKS = "*?["
+_KEY_PATTERN = r"event(\.[A-Za-z_][A-Za-z0-9_]*)+"
+_KEY = re.compile(_KEY_PATTERN)
 
 
 def check_watched_path(value: str) -> str:
@@ -29,6 +38,25 @@ def check_watched_path(value: str) -> str:
     return checked_text(value)
 
 
+def _pace(value: float) -> float:
+    if not _LEAST_PACE <= value <= LONGEST_PACE:
+        raise ValueError("expected a duration from 100ms to 1d")
+    return value
+
+
+def check_event_key(value: str) -> str:
+    """A field of an event, such as `event.payload.id`; raises ValueError with its problem."""
+    if not _KEY.fullmatch(value):
+        raise ValueError(f'expected a field of the event such as event.payload.id, found "{value}"')
+    return value
+
+
+PaceTime = Annotated[float, BeforeValidator(parse_duration), AfterValidator(_pace), WithJsonSchema(DURATION_SCHEMA)]
+EventKey = Annotated[
+    str,
+    AfterValidator(check_event_key),
+    WithJsonSchema({"type": "string", "pattern": f"^{_KEY_PATTERN}$", "examples": ["event.payload.id"]}),
+]
 EventType = Annotated[
     str,
     AfterValidator(check_event_type),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from toban.definition import CostlyError, EventView, RenderError
+from toban.definition.model.event_triggers import NO_PACE, Pace
 from toband.domain.emitted_events import Emitted, Listener
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.ports import TriggerStore
@@ -20,13 +21,15 @@ AT_ONCE = 0.02
 class Candidate:
     """A workflow that listens to an event type, and whether it would start. `condition` is the one that decided.
 
-    `scope` is that of its run; empty if the workflow decides.
+    `scope` is that of its run; empty if the workflow decides. `position` and `pace` are those of the trigger.
     """
 
     workflow: str
     matches: bool
     priority: int
     scope: str = ""
+    position: int = 0
+    pace: Pace = NO_PACE
     condition: str
     reason: str
 
@@ -111,6 +114,8 @@ def _candidate(listener: Listener, judged: bool | str | None) -> Candidate:
         matches=matches,
         priority=listener.priority,
         scope=listener.scope,
+        position=listener.position,
+        pace=listener.pace,
         condition=listener.condition,
         reason=reason,
     )

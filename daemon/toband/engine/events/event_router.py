@@ -119,6 +119,7 @@ class EventRouter:
                 await self._learn()
                 await self._say_started()
                 wait = await self._resolve_all()
+                wait = min(wait, await self._end_bursts())
                 backoff.reset()
             except Exception as error:
                 # Whatever the error is, the events are stored, and other tasks must continue.
@@ -285,6 +286,19 @@ class EventRouter:
         if event.sequence > self._offered_to:
             await self._waits.offer(event)
             self._offered_to = event.sequence
+
+    async def _end_bursts(self) -> float:
+        """Starts the runs of bursts that have ended; returns the seconds until the next may end. Raises StoreError."""
+        while not self.why_pending():
+            bursts = await self._store.due_bursts(self._clock.now(), limit=AT_ONCE)
+            for burst in bursts:
+                await self._starts.end_burst(burst)
+            if not bursts:
+                following = await self._store.next_burst()
+                if following is None:
+                    return LOOK_AGAIN
+                return min(LOOK_AGAIN, max(0.0, (following - self._clock.now()).total_seconds()))
+        return HELD_BACK
 
     def _at_hand(self) -> list[Emitted]:
         """The next events after the resolved ones, if this process has just stored them."""

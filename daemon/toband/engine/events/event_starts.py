@@ -7,8 +7,18 @@ from dataclasses import replace
 import structlog
 
 from toban.definition import ParamError
+from toban.definition.model.event_triggers import NO_PACE
 from toband import failpoints
-from toband.domain.emitted_events import DEPTH_MOST, Emitted, EventRun, EventRunOutcome, EventState
+from toband.domain.emitted_events import (
+    DEPTH_MOST,
+    Burst,
+    Emitted,
+    EventRun,
+    EventRunOutcome,
+    EventState,
+    PacedStart,
+    pace_key,
+)
 from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.overlap import is_full, skipped
 from toband.domain.run_model import Run, RunState, Trigger
@@ -49,18 +59,27 @@ class EventStarts:
         made: dict[str, NewRun] = {}
         skipped: list[EventRun] = []
         runs: list[tuple[EventRun, Run, int | None]] = []
+        debounced: list[tuple[EventRun, PacedStart, str]] = []
+        throttled: dict[str, PacedStart] = {}
         if event.workflow and event.workflow not in starts:
             starts = {event.workflow: _bound(event), **starts}
         for workflow, one in starts.items():
             row = EventRun(workflow=workflow, priority=one.priority, outcome=EventRunOutcome.STARTED)
+            by = _paced(event, one)
+            if by is not None and by.pace.quiet:
+                debounced.append((replace(row, outcome=EventRunOutcome.SKIPPED), by, one.scope))
+                continue
             new = await self._run_of(event, one)
             if isinstance(new, NotStarted):
                 skipped.append(replace(row, outcome=EventRunOutcome.SKIPPED, reason=new))
                 continue
+            if by is not None:
+                throttled[workflow] = by
             made[new.run.id] = new
             row = replace(row, run_id=new.run.id, priority=new.run.priority)
             runs.append((row, new.run, new.overlap.skip_limit))
         resolution = self._resolution(event, EventState.RESOLVED)
+        resolution = replace(resolution, debounced=tuple(debounced), throttled=throttled)
         return replace(resolution, skipped=tuple(skipped), runs=tuple(runs)), made
 
     async def _run_of(self, event: Emitted, one: Candidate) -> NewRun | NotStarted:
@@ -84,6 +103,48 @@ class EventStarts:
         except (ParamError, EngineError) as error:
             return not_started(error)
 
+    async def end_burst(self, burst: Burst) -> None:
+        """Starts the run of a burst in which no further event came, or records why it does not. Raises StoreError."""
+        try:
+            await self._end_burst(burst)
+        except StoreError:
+            raise
+        except Exception as error:
+            log.error("cannot end a burst of events", action="burst_broken", event_id=burst.event_id, exc_info=error)
+            reason = NotStarted(NotStartedReason.OTHER, f"{type(error).__name__}: {error}; see the log")
+            await self._store.end_burst(burst, run=None, reason=reason)
+
+    async def _end_burst(self, burst: Burst) -> None:
+        event = await self._store.get_event(burst.event_id)
+        if event is None:
+            await self._store.end_burst(burst, run=None, reason=NotStarted(NotStartedReason.OTHER, "the event is gone"))
+            return
+        stored = await self._store.get_workflow(burst.workflow)
+        if stored is not None and not stored.enabled:
+            await self._store.end_burst(burst, run=None, reason=NotStarted(NotStartedReason.DISABLED))
+            return
+        one = Candidate(
+            workflow=burst.workflow,
+            matches=True,
+            priority=burst.priority,
+            scope=burst.scope,
+            condition="",
+            reason="no further event came",
+        )
+        new = await self._run_of(replace(event, coalesced=burst.count, workflow=""), one)
+        if isinstance(new, NotStarted):
+            await self._store.end_burst(burst, run=None, reason=new)
+            return
+        try:
+            run = await self._store.end_burst(burst, run=new.run, max_active=new.overlap.skip_limit)
+        except StoreError:
+            self._intake.begin_if_stored(new)
+            raise
+        failpoints.hit("event.burst_ended")
+        if run is not None:
+            log.info("burst ended", action="burst_ended", event_id=event.id, workflow=run.workflow, events=burst.count)
+            self._intake.begin(new, run)
+
     async def foresee(self, event: Emitted) -> list[Candidate]:
         """All listeners of its type, and the workflow of its schedule: whether each would start now, and why.
 
@@ -98,6 +159,8 @@ class EventStarts:
 
     async def _foreseen(self, event: Emitted, one: Candidate) -> Candidate:
         """The outcome for a workflow that matches."""
+        if one.pace.quiet and not _cut(event):
+            return replace(one, reason=f"{one.reason}; starts once no such event came for {one.pace.quiet:g} s")
         reason = _cut(event)
         if not reason:
             new = await self._run_of(event, one)
@@ -141,6 +204,14 @@ class EventStarts:
                 started=len(resolved.runs),
             )
         return resolved
+
+
+def _paced(event: Emitted, one: Candidate) -> PacedStart | None:
+    """The trigger by which it starts the workflow, if that has a pace."""
+    if one.pace == NO_PACE:
+        return None
+    key = pace_key(one.pace.key, event.seen()) if one.pace.key else ""
+    return PacedStart(workflow=one.workflow, position=one.position, key=key, pace=one.pace)
 
 
 def _bound(event: Emitted) -> Candidate:

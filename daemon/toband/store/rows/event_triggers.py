@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, true
 
+from toban.definition.model.event_triggers import Pace
 from toband.domain.emitted_events import Listener, WatchedPath
 from toband.ports import WorkflowText
 from toband.store.sql.columns import printable
@@ -25,6 +26,7 @@ _LISTENERS = (
         event_triggers.c.condition,
         event_triggers.c.priority,
         event_triggers.c.scope,
+        event_triggers.c.pace,
         workflows.c.enabled,
     )
     .join(workflows, workflows.c.name == event_triggers.c.workflow)
@@ -61,9 +63,10 @@ class SqlTriggers(OpenDatabase):
                 condition=condition,
                 priority=priority,
                 scope=scope,
+                pace=Pace.from_dict(pace),
                 enabled=enabled,
             )
-            for workflow, position, condition, priority, scope, enabled in found
+            for workflow, position, condition, priority, scope, pace, enabled in found
         ]
 
     @reading
@@ -119,6 +122,7 @@ def _rows(definition: WorkflowText) -> list[dict[str, Any]]:
                 "condition": printable(trigger.condition),
                 "priority": trigger.priority,
                 "scope": trigger.scope,
+                "pace": trigger.pace.to_dict(),
             }
             for event_type in dict.fromkeys(trigger.events)
         ]

@@ -14,6 +14,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
+    exists,
     func,
     literal_column,
     not_,
@@ -23,7 +24,8 @@ from sqlalchemy import (
 )
 
 from toband.domain import overlap
-from toband.domain.emitted_events import Emitted, EventRun, EventRunOutcome, EventState
+from toband.domain.emitted_events import Burst, Emitted, EventRun, EventRunOutcome, EventState
+from toband.domain.not_started import NotStarted
 from toband.domain.run_model import Run
 from toband.ports import (
     ActiveRunError,
@@ -32,12 +34,12 @@ from toband.ports import (
     RequestReusedError,
     Resolved,
 )
-from toband.store.rows import event_rows, runs
+from toband.store.rows import event_paces, event_rows, runs
 from toband.store.rows.idempotent_calls import recall, remember
 from toband.store.sql.columns import printable, to_micros
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.statements import Statements
-from toband.store.sql.tables import event_runs, requests
+from toband.store.sql.tables import event_bursts, event_runs, requests
 from toband.store.sql.tables import events as table
 from toband.store.sql.writer import WriteSession
 
@@ -62,6 +64,7 @@ _COUNT = select(func.count()).select_from(table).where(_PENDING)
 _FIRST_REQUEST = select(func.min(requests.c.created_at)).scalar_subquery()
 _REMOVABLE = and_(
     not_(_PENDING),
+    not_(exists().where(event_bursts.c.event_id == table.c.id)),
     # The next sequence is counted from the last event.
     table.c.sequence < _LAST.scalar_subquery(),
     # A repeated request returns the same event.
@@ -143,6 +146,36 @@ class SqlEvents(OpenDatabase):
     async def resolve_event(self, resolution: EventResolution) -> Resolved | None:
         return await self._write.do(_resolving(self._sql, resolution))
 
+    @reading
+    def due_bursts(self, connection: Connection, now: datetime, *, limit: int = 100) -> Sequence[Burst]:
+        return event_paces.due_bursts(connection, now, limit)
+
+    @reading
+    def next_burst(self, connection: Connection) -> datetime | None:
+        return event_paces.next_burst(connection)
+
+    async def end_burst(
+        self, burst: Burst, *, run: Run | None, max_active: int | None = None, reason: NotStarted | None = None
+    ) -> Run | None:
+        new = runs.encode(run) if run is not None else None
+
+        def operation(session: WriteSession) -> Run | None:
+            session.lock_creation()
+            if not event_paces.end_burst(session, burst):
+                return None
+            made, why = None, reason
+            if new is not None:
+                try:
+                    runs.check_active(self._sql, session, burst.workflow, max_active)
+                except ActiveRunError as error:
+                    why = overlap.skipped(error.args[0])
+                else:
+                    made = runs.add(self._sql, session, new)
+            event_paces.decide_line(session, burst, made.id if made is not None else "", why)
+            return made
+
+        return await self._write.do(operation)
+
     async def forget_events(self, before: datetime, keep: int) -> int:
         gone = 0
         while ids := await self._read(_read_old, before):
@@ -190,6 +223,10 @@ def _resolving(sql: Statements, resolution: EventResolution) -> Callable[[WriteS
         for line, run, max_active in new:
             if not lines.free(line):
                 continue
+            by = resolution.throttled.get(line.workflow)
+            if by is not None and (slow := event_paces.throttled(session, by, resolution.at)) is not None:
+                lines.add(replace(line, outcome=EventRunOutcome.SKIPPED, reason=slow, run_id=""))
+                continue
             try:
                 runs.check_active(sql, session, line.workflow, max_active)
             except ActiveRunError as error:
@@ -199,6 +236,14 @@ def _resolving(sql: Statements, resolution: EventResolution) -> Callable[[WriteS
                 runs.check_sources(session.connection, run.sources)
                 made.append(runs.add(sql, session, run))
                 lines.add(line)
+                if by is not None:
+                    event_paces.count_start(session, by, resolution.at)
+        for line, start, scope in resolution.debounced:
+            if lines.free(line):
+                why = event_paces.join_burst(
+                    session, event_id, start, resolution.at, priority=line.priority, scope=scope
+                )
+                lines.add(replace(line, reason=why))
         for line in resolution.skipped:
             if lines.free(line):
                 lines.add(line)

@@ -126,7 +126,39 @@ event_triggers = Table(
     Column("condition", Prose, nullable=False),
     Column("priority", Integer, nullable=False),
     Column("scope", Key, nullable=False, server_default=text("''")),
+    Column("pace", JsonText, nullable=False, server_default=text("'{}'")),
     Index(None, "type", "workflow", "position"),
+)
+
+# Events that start one run together, once no further one comes: by workflow, entry of `on`, and key.
+event_bursts = Table(
+    "event_bursts",
+    metadata,
+    Column("workflow", Key, primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("key", Key, primary_key=True),
+    # The last event, and the number of all.
+    Column("event_id", Key, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("due_at", Micros, nullable=False),
+    # The run starts then at the latest.
+    Column("last_at", Micros, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("scope", Key, nullable=False),
+    Index(None, "due_at"),
+    Index(None, "event_id"),
+)
+
+# When throttled triggers started runs, in microseconds since the epoch; the row means nothing after `until`.
+event_throttles = Table(
+    "event_throttles",
+    metadata,
+    Column("workflow", Key, primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("key", Key, primary_key=True),
+    Column("starts", JsonText, nullable=False),
+    Column("until", Micros, nullable=False),
+    Index(None, "until"),
 )
 
 # The paths that the current version of a workflow watches.
