@@ -26,6 +26,8 @@ _BREAK = rb"\r?\n"
 _PROGRESS = rb"::progress (" + _NUMBER + rb")(?:/(" + _NUMBER + rb"))?(?: (" + _MESSAGE + rb"))?" + _BREAK
 _LOG = rb"::log level=(debug|info|warning|error) (?=[^\r\n]*[^\s])(" + _MESSAGE + rb")" + _BREAK
 _LINE = re.compile(rb"^(?:" + _PROGRESS + rb"|" + _LOG + rb")", re.MULTILINE)
+# Possessive: without it, the position before each line would be remembered.
+_PROGRESS_LINES = re.compile(rb"(?:" + _PROGRESS + rb")++")
 _STARTS = (b"::progress ", b"::log level=")
 _HELD_MOST = MESSAGE_BYTES + 100
 """Bytes of the longest structured line, at most."""
@@ -47,7 +49,10 @@ class LogLine:
 
 
 class Segment(NamedTuple):
-    """Bytes of one stream: a structured line, or ordinary text if `line` is None."""
+    """Bytes of one stream: a structured line, or ordinary text if `line` is None.
+
+    Progress lines in a row may be one segment: `line` is the last of them.
+    """
 
     data: bytes
     line: Progress | LogLine | None = None
@@ -103,7 +108,11 @@ class LineFilter:
         while (match := _LINE.search(data, position)) is not None:
             if match.start() > start:
                 found.append(Segment(data[start : match.start()]))
-            found.append(Segment(match[0], _meaning(match)))
+            start = match.start()
+            if match[1] is not None and (several := _PROGRESS_LINES.match(data, start)) is not None:
+                last = data.rfind(b"\n", start, several.end() - 1) + 1
+                match = _LINE.match(data, max(last, start)) or match
+            found.append(Segment(data[start : match.end()], _meaning(match)))
             start = position = match.end()
         last = max(data.rfind(b"\n") + 1, position)
         self.in_text = False

@@ -93,6 +93,19 @@ def test_everything_else_is_ordinary_text(line: bytes) -> None:
     assert LineFilter().feed(line) == [Segment(line)]
 
 
+def single(segments: list[Segment]) -> list[Segment]:
+    """Progress lines in a row as one segment each."""
+    found: list[Segment] = []
+    for segment in segments:
+        if not isinstance(segment.line, Progress):
+            found.append(segment)
+            continue
+        lines = [each for line in segment.data.splitlines(keepends=True) for each in LineFilter().feed(line)]
+        assert lines[-1].line == segment.line
+        found += lines
+    return found
+
+
 def merged(segments: list[Segment]) -> list[Segment]:
     """Neighbouring ordinary text as one segment."""
     found: list[Segment] = []
@@ -129,7 +142,7 @@ streams = st.lists(known | parts, max_size=12).map(b"".join)
 @given(streams, st.lists(st.integers(0, 10_000), max_size=8))
 def test_the_same_lines_are_found_however_the_bytes_are_divided(data: bytes, cuts: list[int]) -> None:
     whole = LineFilter()
-    expected = merged(whole.feed(data) + whole.finish())
+    expected = merged(single(whole.feed(data) + whole.finish()))
     lines = LineFilter()
     found: list[Segment] = []
     places = sorted(min(cut, len(data)) for cut in cuts)
@@ -137,13 +150,13 @@ def test_the_same_lines_are_found_however_the_bytes_are_divided(data: bytes, cut
         found += lines.feed(data[start:end])
         assert len(lines.held) < MESSAGE_BYTES + 100
         assert b"".join(each.data for each in found) + lines.held == data[:end]
-    assert merged(found + lines.finish()) == expected
+    assert merged(single(found + lines.finish())) == expected
 
 
 @given(streams)
 def test_each_line_is_judged_by_itself(data: bytes) -> None:
     whole = LineFilter()
-    segments = whole.feed(data) + whole.finish()
+    segments = single(whole.feed(data) + whole.finish())
     of_lines = []
     for line in data.split(b"\n"):
         alone = LineFilter()
@@ -163,3 +176,11 @@ def test_a_line_that_began_as_text_stays_text() -> None:
     lines.feed(b"::prog")
     assert lines.settle() == b"::prog"
     assert lines.feed(b"ress 1/2\n") == [Segment(b"ress 1/2\n")]
+
+
+def test_many_progress_lines_cost_little() -> None:
+    data = b"".join(b"::progress %d/9 rows\n" % number for number in range(100_000)) + b"text\n"
+    assert LineFilter().feed(data) == [
+        Segment(data[:-5], Progress(current=99_999, total=9, message="rows")),
+        Segment(b"text\n"),
+    ]
