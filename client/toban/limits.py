@@ -42,6 +42,8 @@ MAX_NOTE_CHARS: Final = 1000
 MAX_KEY_CHARS: Final = 256
 """A lookup key: a subject, a dedupe key."""
 MAX_REQUEST_ID_CHARS: Final = 128
+MAX_RUN_LABELS: Final = 32
+MAX_LABEL_KEY_CHARS: Final = 64
 
 MAX_LISTED_BYTES: Final = 4 * KIB
 """Parameters, an item or a payload in lists and in changes of a run, which omit larger ones."""

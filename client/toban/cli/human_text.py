@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -106,3 +107,8 @@ def width(text: str) -> int:
         0 if unicodedata.category(char) in _NO_WIDTH else 2 if unicodedata.east_asian_width(char) in "WF" else 1
         for char in text
     )
+
+
+def labels_text(labels: Mapping[str, str]) -> str:
+    """All labels in one line, sorted."""
+    return ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))

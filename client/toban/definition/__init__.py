@@ -53,6 +53,7 @@ from toban.definition.model.workflow import (
 from toban.definition.scalars.artifact_paths import is_directory
 from toban.definition.scalars.durations import format_duration, parse_duration
 from toban.definition.scalars.sizes import format_size, parse_size
+from toban.definition.scalars.values import to_text
 from toban.definition.scripts.command_text import command_line, preview
 from toban.definition.scripts.step_rendering import (
     Rendered,
@@ -130,6 +131,7 @@ __all__ = [
     "references",
     "render",
     "render_wait",
+    "to_text",
     "wait_end",
 ]
 

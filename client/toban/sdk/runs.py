@@ -48,6 +48,7 @@ class RunCalls(Calls):
         only: Iterable[str] = (),
         from_steps: Iterable[str] = (),
         from_run: str = "",
+        labels: Mapping[str, str] | None = None,
         request_id: str | None = None,
     ) -> run_pb2.Run:
         """Stores a run and starts it. Raises NotFound, Conflict `RUN_ALREADY_ACTIVE` and InvalidArgument.
@@ -66,6 +67,7 @@ class RunCalls(Calls):
                 only=list(only),
                 from_steps=list(from_steps),
                 from_run=from_run,
+                labels=labels or {},
                 request_id=new_request_id(request_id),
             ),
         )
@@ -164,9 +166,16 @@ class RunCalls(Calls):
         states: Iterable[run_pb2.RunState.ValueType] = (),
         parent_run: str = "",
         retry_of: str = "",
+        labels: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        text: str = "",
         page_size: int = 0,
     ) -> AsyncGenerator[run_pb2.Run, None]:
-        """Runs, newest first, without their steps: of a workflow, children of a run, repeats of a run."""
+        """Runs, newest first, without their steps: those that match everything that is given.
+
+        `params` are values as text. With `params` or `text` each call examines a limited number of runs, so that a
+        search for few of many runs takes many calls.
+        """
         wanted = list(states)
 
         async def fetch(token: str) -> tuple[list[run_pb2.Run], str]:
@@ -177,6 +186,9 @@ class RunCalls(Calls):
                     states=wanted,
                     parent_run=parent_run,
                     retry_of=retry_of,
+                    labels=labels or {},
+                    params=params or {},
+                    text=text,
                     page_size=page_size,
                     page_token=token,
                 ),

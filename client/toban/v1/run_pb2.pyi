@@ -709,6 +709,26 @@ class Run(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ID_FIELD_NUMBER: _builtins.int
     WORKFLOW_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
@@ -755,6 +775,7 @@ class Run(_message.Message):
     FINALLY_PART_FIELD_NUMBER: _builtins.int
     WAITING_FOR_LOCKS_FIELD_NUMBER: _builtins.int
     PIN_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     workflow: _builtins.str
@@ -871,6 +892,12 @@ class Run(_message.Message):
     def pin(self) -> Global___RunPin:
         """Absent unless it is pinned."""
 
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Labels of the run itself, as StartRun set them; a run that repeats another one has its labels. Those of the workflow are
+        not among them.
+        """
+
     def __init__(
         self,
         *,
@@ -920,10 +947,11 @@ class Run(_message.Message):
         finally_part: Global___FinallyPart | None = ...,
         waiting_for_locks: _abc.Iterable[Global___LockWait] | None = ...,
         pin: Global___RunPin | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "ending", b"ending", "finally_part", b"finally_part", "finished_at", b"finished_at", "params", b"params", "paused_at", b"paused_at", "pin", b"pin", "scheduled_at", b"scheduled_at", "started_at", b"started_at", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "definition_scope", b"definition_scope", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finally_part", b"finally_part", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "pin", b"pin", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "steps_ended", b"steps_ended", "steps_total", b"steps_total", "summary", b"summary", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "waiting_for_locks", b"waiting_for_locks", "waiting_steps", b"waiting_steps", "workflow", b"workflow", "workflow_title", b"workflow_title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "cancel_requested_at", b"cancel_requested_at", "created_at", b"created_at", "current_step", b"current_step", "current_step_index", b"current_step_index", "definition_scope", b"definition_scope", "depth", b"depth", "ending", b"ending", "error_message", b"error_message", "event_id", b"event_id", "event_type", b"event_type", "failed_steps", b"failed_steps", "finally_part", b"finally_part", "finished_at", b"finished_at", "from_run", b"from_run", "id", b"id", "incomplete_steps", b"incomplete_steps", "labels", b"labels", "missed", b"missed", "number", b"number", "params", b"params", "params_bytes", b"params_bytes", "parent_run", b"parent_run", "parent_step", b"parent_step", "paused_at", b"paused_at", "pin", b"pin", "priority", b"priority", "progress_current", b"progress_current", "progress_message", b"progress_message", "progress_total", b"progress_total", "retry_of", b"retry_of", "schedule_id", b"schedule_id", "scheduled_at", b"scheduled_at", "scope", b"scope", "started_at", b"started_at", "state", b"state", "steps", b"steps", "steps_ended", b"steps_ended", "steps_total", b"steps_total", "summary", b"summary", "triggered_by", b"triggered_by", "version", b"version", "waiting_for", b"waiting_for", "waiting_for_locks", b"waiting_for_locks", "waiting_steps", b"waiting_steps", "workflow", b"workflow", "workflow_title", b"workflow_title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1733,6 +1761,26 @@ Global___ResourceSample: _TypeAlias = ResourceSample  # noqa: Y015
 class StartRunRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     WORKFLOW_FIELD_NUMBER: _builtins.int
     PARAMS_FIELD_NUMBER: _builtins.int
     TRIGGERED_BY_FIELD_NUMBER: _builtins.int
@@ -1741,6 +1789,7 @@ class StartRunRequest(_message.Message):
     ONLY_FIELD_NUMBER: _builtins.int
     FROM_STEPS_FIELD_NUMBER: _builtins.int
     FROM_RUN_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     workflow: _builtins.str
     """A workflow, or a job to start alone as RunJob does."""
     triggered_by: Global___Trigger.ValueType
@@ -1767,6 +1816,10 @@ class StartRunRequest(_message.Message):
     def from_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only these steps and everything that depends on them, if any is given."""
 
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Labels of the run, to find it by: at most 32, each key with 1 to 64 characters, each value with at most 256."""
+
     def __init__(
         self,
         *,
@@ -1778,10 +1831,11 @@ class StartRunRequest(_message.Message):
         only: _abc.Iterable[_builtins.str] | None = ...,
         from_steps: _abc.Iterable[_builtins.str] | None = ...,
         from_run: _builtins.str = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["params", b"params"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_run", b"from_run", "from_steps", b"from_steps", "only", b"only", "params", b"params", "request_id", b"request_id", "scope", b"scope", "triggered_by", b"triggered_by", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_run", b"from_run", "from_steps", b"from_steps", "labels", b"labels", "only", b"only", "params", b"params", "request_id", b"request_id", "scope", b"scope", "triggered_by", b"triggered_by", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2378,12 +2432,55 @@ Global___GetCurrentRunResponse: _TypeAlias = GetCurrentRunResponse  # noqa: Y015
 class ListRunsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ParamsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     WORKFLOW_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     PARENT_RUN_FIELD_NUMBER: _builtins.int
     RETRY_OF_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    PARAMS_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
     workflow: _builtins.str
     """Only runs of this workflow, if set."""
     page_size: _builtins.int
@@ -2393,9 +2490,23 @@ class ListRunsRequest(_message.Message):
     """Only child runs of this run, if set."""
     retry_of: _builtins.str
     """Only runs that repeat this run, if set."""
+    text: _builtins.str
+    """Only runs with this text, in any case, in their id, name (`nightly#3`), scope, error message, labels or parameters. At
+    most 256 characters.
+    """
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[Global___RunState.ValueType]:
         """Only runs in one of these states, if any is given."""
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Only runs that have all of these labels."""
+
+    @_builtins.property
+    def params(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Only runs whose parameters have these values, as the text that templates show. With `params` or `text` one call
+        examines at most 5,000 runs that meet the other conditions: a page may have few runs or none, and more may follow.
+        """
 
     def __init__(
         self,
@@ -2406,10 +2517,13 @@ class ListRunsRequest(_message.Message):
         page_token: _builtins.str = ...,
         parent_run: _builtins.str = ...,
         retry_of: _builtins.str = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        params: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        text: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "parent_run", b"parent_run", "retry_of", b"retry_of", "states", b"states", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "page_size", b"page_size", "page_token", b"page_token", "params", b"params", "parent_run", b"parent_run", "retry_of", b"retry_of", "states", b"states", "text", b"text", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2422,7 +2536,7 @@ class ListRunsResponse(_message.Message):
     RUNS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty on the last page."""
+    """Empty on the last page; a page before that may be empty with `params` or `text`."""
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Run]: ...
     def __init__(

@@ -94,6 +94,7 @@ def run(value: Run, plan: Plan | None = None, *, title: str = "") -> run_pb2.Run
         event_type=value.event["type"] if value.event is not None else "",
         depth=value.depth,
         params_bytes=value.params_bytes,
+        labels=dict(value.labels),
         steps=[step(s, plan, paused=value.paused_at is not None) for s in value.steps.values()],
     )
     made.params.update(dict(value.params))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 from google.protobuf import json_format, struct_pb2, timestamp_pb2
 
 from toban.definition import ParamError
-from toban.limits import MAX_NOTE_CHARS
+from toban.limits import MAX_KEY_CHARS, MAX_LABEL_KEY_CHARS, MAX_NOTE_CHARS, MAX_RUN_LABELS
 from toban.v1 import run_pb2 as pb
 from toband.api.request_errors import InvalidFieldError
 from toband.domain.run_ids import first_id
 from toband.domain.run_model import Attempt, AttemptState, RunState, Trigger
 from toband.domain.structured_lines import LogLevel
 from toband.engine.runs.log_stream import LogQuery
+from toband.engine.runs.run_search import RunFilter
 from toband.engine.runs.step_selection import RetrySelection, Selection
 from toband.ports import LogKind
 
@@ -31,6 +33,27 @@ def selection(request: pb.StartRunRequest | pb.PlanRunRequest) -> Selection:
         from_steps=tuple(request.from_steps),
         from_run=request.from_run,
     )
+
+
+def labels(given: Mapping[str, str]) -> dict[str, str]:
+    """The labels of a new run."""
+    if len(given) > MAX_RUN_LABELS:
+        raise InvalidFieldError("labels", f"must be at most {MAX_RUN_LABELS}, found {len(given)}")
+    for key, value in given.items():
+        if not 1 <= len(key) <= MAX_LABEL_KEY_CHARS:
+            raise InvalidFieldError("labels", f"a key must have 1 to {MAX_LABEL_KEY_CHARS} characters: {key:.100}")
+        if len(value) > MAX_KEY_CHARS:
+            raise InvalidFieldError("labels", f"the value of {key} must have at most {MAX_KEY_CHARS} characters")
+    return dict(given)
+
+
+def run_filter(request: pb.ListRunsRequest) -> RunFilter | None:
+    """None if indexes answer the whole request."""
+    if len(request.text) > MAX_KEY_CHARS:
+        raise InvalidFieldError("text", f"must have at most {MAX_KEY_CHARS} characters")
+    if not (request.params or request.text):
+        return None
+    return RunFilter(params=dict(request.params), text=request.text)
 
 
 def retry_selection(request: pb.RetryRunRequest, caller: str) -> RetrySelection:

@@ -33,6 +33,7 @@ from toband.engine.runs.run_control import RunControl
 from toband.engine.runs.run_factory import RunFactory
 from toband.engine.runs.run_progress import RunProgress
 from toband.engine.runs.run_queue import RunQueue
+from toband.engine.runs.run_search import RunSearch
 from toband.ports import Store
 
 
@@ -64,6 +65,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         self._sampler = sampler
         self._logs = logs
         self._store = store
+        self._search = RunSearch(store)
         self._watch = watch
         self._progress = progress
         self._locks = locks
@@ -77,6 +79,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             caller=caller(context),
             request=request_of("StartRun", request, request.request_id, context),
             selection=run_requests.selection(request),
+            labels=run_requests.labels(request.labels),
             origin=origin_of(context),
         )
         return pb.StartRunResponse(run=await self.shown(run.id))
@@ -192,15 +195,19 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         first = pages.last(request.page_token)
         titles: dict[str, str] = {}
 
-        async def read(last: Run | None, count: int) -> Sequence[Run]:
-            found = await self._store.list_runs(
+        async def read_before(before: str, count: int) -> Sequence[Run]:
+            return await self._store.list_runs(
                 workflow=request.workflow,
                 states=states,
-                before=last.id if last is not None else first,
+                before=before,
                 limit=count,
                 parent_run=request.parent_run,
                 retry_of=request.retry_of,
+                labels=request.labels,
             )
+
+        async def read(last: Run | None, count: int) -> Sequence[Run]:
+            found = await read_before(last.id if last is not None else first, count)
             titles.update(await self._store.workflow_titles({run.workflow for run in found} - titles.keys()))
             return found
 
@@ -209,7 +216,16 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                 return await self._whole(await self._progress.of(run))
             return self._pending(run, titles.get(run.workflow, ""))
 
-        page = await pages.filled(pages.size(request.page_size, 50), read, make)
+        limit = pages.size(request.page_size, 50)
+        if (wanted := run_requests.run_filter(request)) is not None:
+            found, before = await self._search.page(wanted, read_before, first, limit)
+            titles.update(await self._store.workflow_titles({run.workflow for run in found}))
+            parts = [await make(run) for run in found]
+            count = pages.fitting(parts, pages.LIST_ROOM)
+            if count < len(parts):
+                before = parts[count - 1].id
+            return pb.ListRunsResponse(runs=parts[:count], next_page_token=pages.token(before) if before else "")
+        page = await pages.filled(limit, read, make)
         return pb.ListRunsResponse(runs=page.parts, next_page_token=page.token(attrgetter("id")))
 
     @unary

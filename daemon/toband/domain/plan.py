@@ -81,6 +81,7 @@ class Plan:
         from_run: str = "",
         parent_run: str = "",
         parent_step: str = "",
+        labels: Mapping[str, str] | None = None,
     ) -> Run:
         """A run that has not started. Only the steps in `chosen` and the `finally` steps will run; None: all.
 
@@ -120,4 +121,5 @@ class Plan:
             from_run=from_run,
             parent_run=parent_run,
             parent_step=parent_step,
+            labels=labels or {},
         )

@@ -461,6 +461,7 @@ class Run:
     priority: int = 0
     params: Mapping[str, Any] = field(default_factory=dict)
     params_bytes: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None

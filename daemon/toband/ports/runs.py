@@ -69,10 +69,12 @@ class RunStore(Protocol):
         limit: int = 50,
         parent_run: str = "",
         retry_of: str = "",
+        labels: Mapping[str, str] | None = None,
     ) -> Sequence[Run]:
         """Newest first (ids are uuid7 and sort by time), with an id below `before`, without steps.
 
-        `parent_run`: only its children; `retry_of`: only runs that repeat that run.
+        `parent_run`: only its children; `retry_of`: only runs that repeat that run; `labels`: only runs with all of
+        them.
         """
         ...
 

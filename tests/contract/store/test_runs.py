@@ -236,6 +236,30 @@ async def test_the_current_run_is_the_newest_active_else_the_newest(store: Store
     assert await current() == third.id
 
 
+async def test_runs_are_found_by_label(store: Store) -> None:
+    await with_workflow(store, "backup", "other")
+    labels: list[dict[str, str]] = [{"env": "prod"}, {"env": "prod", "team": "a"}, {"env": "test", "team": "a"}, {}]
+    made = [await stored_run(store, name, labels=each) for each in labels for name in ("backup", "other")]
+    assert [run.labels for run in await store.list_runs(workflow="other")] == labels[::-1]
+
+    async def found(wanted: dict[str, str], **how: Any) -> list[int]:
+        return [[run.id for run in made].index(run.id) for run in await store.list_runs(labels=wanted, **how)]
+
+    assert await found({"env": "prod"}) == [3, 2, 1, 0]
+    assert await found({"env": "prod"}, limit=2, before=made[3].id) == [2, 1]
+    assert await found({"env": "prod"}, workflow="other") == [3, 1]
+    assert await found({"env": "prod", "team": "a"}) == await found({"team": "a", "env": "prod"}) == [3, 2]
+    assert await found({"team": "a"}, states=[RunState.PENDING], workflow="backup") == [4, 2]
+    assert await found({"team": "a"}, states=[RunState.FAILED]) == []
+    assert await found({"env": "b"}) == await found({"prod": "env"}) == []
+    retry = await stored_run(store, retry_of=made[0].id, labels={"env": "prod"})
+    assert [run.id for run in await store.list_runs(retry_of=made[0].id, labels={"env": "prod"})] == [retry.id]
+    assert await store.list_runs(retry_of=made[0].id, labels={"env": "test"}) == []
+    await save(store, made[2], finished(made[2]))
+    assert await store.delete_runs([made[2].id]) == [made[2].id]
+    assert await found({"team": "a"}, workflow="backup") == [4]
+
+
 async def test_attempts_of_runs(store: Store) -> None:
     await with_workflow(store)
     other = await stored_run(store)

@@ -145,6 +145,14 @@ ASKED: dict[str, Ask] = {
     "list_runs workflow": lambda store, run: store.list_runs(workflow="backup", before=run.id),
     "list_runs state": lambda store, run: store.list_runs(states=[RunState.FAILED], before=run.id),
     "list_runs both": lambda store, run: store.list_runs(workflow="backup", states=[RunState.FAILED], before=run.id),
+    "list_runs label": lambda store, run: store.list_runs(labels={"a": "b"}, before=run.id),
+    "list_runs labels": lambda store, run: store.list_runs(labels={"a": "b", "c": "d"}, before=run.id),
+    "list_runs label workflow": lambda store, run: store.list_runs(
+        labels={"a": "b"}, workflow="backup", states=[RunState.FAILED], before=run.id
+    ),
+    "list_runs parent label": lambda store, run: store.list_runs(
+        parent_run=run.id, labels={"a": "b"}, workflow="backup", states=[RunState.FAILED]
+    ),
     "list_runs parent": lambda store, run: store.list_runs(parent_run=run.id, before=run.id),
     "list_runs retries": lambda store, run: store.list_runs(retry_of=run.id),
     "list_runs parent state": lambda store, run: store.list_runs(
@@ -222,6 +230,9 @@ BY_INDEX = {
     "due_schedules since": "ix_schedules_alarm_id",
     "due_schedules page": "ix_schedules_alarm_id",
     "start_schedules": "ix_schedules_id",
+    "list_runs label": "ix_run_labels_label_content_run_id",
+    "list_runs label workflow": "ix_run_labels_workflow_label_content_run_id",
+    "list_runs parent state": "ix_runs_parent_run_id",
     "list_attempts workflow": "ix_process_executions_workflow_id",
     "list_attempts workflow step": "ix_process_executions_workflow_id",
     "list_attempts workflow state": "ix_process_executions_workflow_state_id",

@@ -195,6 +195,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     "event": st.none() | st.dictionaries(st.text(max_size=5), json_values, max_size=3),
     "depth": counts,
     "pin": st.none(),  # no transition changes it
+    "labels": st.dictionaries(words, words, max_size=3),
     "params_bytes": st.just(0),  # of a copy without them
     "ending": st.none() | st.builds(Ending, cause=st.sampled_from(EndingCause), at=times),
     "finally_part": st.none() | finally_parts,
@@ -231,6 +232,7 @@ async def test_whatever_a_run_holds_comes_back(store: Store, run: Run) -> None:
         scope=run.scope,
         trigger=run.trigger,
         caller=run.caller,
+        labels=run.labels,
         priority=run.priority,
         params=run.params,
         created_at=run.created_at,

@@ -131,6 +131,68 @@ def test_runs_are_listed_newest_first_and_pages_are_stable_under_inserts(daemon:
     assert [run.number for run in first.runs] == [7, 6, 5, 4]
 
 
+def started(daemon: Daemon, workflow: str, params: dict[str, Any] | None = None, **fields: Any) -> str:
+    request = pb.StartRunRequest(workflow=workflow, **fields)
+    request.params.update(params or {})
+    return daemon.runs.StartRun(request, timeout=20).run.id
+
+
+def test_runs_are_found_by_label_parameter_and_text(daemon: Daemon) -> None:
+    params = {
+        "day": {"type": "string", "default": "friday"},
+        "rows": {"type": "integer", "default": 1},
+        "note": {"type": "string", "default": ""},
+    }
+    apply(daemon, "searched", "exit {{ params.rows }}", params=params, labels={"own": "definition"})
+    ticket = {"ticket": "OPS-17"}
+    wanted: list[tuple[dict[str, Any], dict[str, str]]] = [
+        ({"rows": 0}, {**ticket, "team": "a"}),
+        ({"rows": 3, "day": "monday"}, ticket),
+        ({"rows": 0, "note": "Ünïcode " + "x" * 5000}, {"team": "a"}),
+        ({"rows": 0}, {}),
+    ]
+    ids = []
+    for given, labels in wanted:
+        ids.append(started(daemon, "searched", given, labels=labels))
+        run = daemon.wait_run(ids[-1])
+        assert dict(run.labels) == labels
+    (again,) = (daemon.runs.RetryRun(pb.RetryRunRequest(id=ids[1]), timeout=20).run,)
+    daemon.wait_run(again.id)
+    ids.append(again.id)
+
+    def found(**filters: Any) -> list[int]:
+        return [ids.index(each) for each in listed(daemon, 2, workflow="searched", **filters)]
+
+    assert found(labels=ticket) == [4, 1, 0]
+    assert found(labels={**ticket, "team": "a"}) == [0]
+    assert found(labels=ticket, states=[pb.RUN_STATE_FAILED]) == [4, 1]
+    assert found(labels={"own": "definition"}) == []
+    assert found(params={"rows": "3"}) == [4, 1]
+    assert found(params={"rows": "0", "day": "friday"}) == [3, 2, 0]
+    assert found(params={"rows": "0"}, labels={"team": "a"}) == [2, 0]
+    assert found(params={"nothing": ""}) == []
+    assert found(text="EXIT CODE 3") == [4, 1]
+    assert found(text="ops-17") == [4, 1, 0]
+    assert found(text="ünïcode X") == [2], "large parameters are searched too"
+    assert found(text="searched#4") == [3]
+    assert found(text=ids[0][:24].upper(), params={"rows": "0"})[-1] == 0
+    assert found(text="monday", states=[pb.RUN_STATE_SUCCEEDED]) == []
+    shown = daemon.get_run(ids[2])
+    assert shown.labels == {"team": "a"}
+
+    invalid: list[dict[str, str]] = [
+        dict.fromkeys(map(str, range(33)), ""),
+        {"": "v"},
+        {"k" * 65: "v"},
+        {"k": "v" * 257},
+    ]
+    for each in invalid:
+        refusal = refused(partial(started, daemon, "searched", labels=each))
+        assert refusal.violations[0][0] == "labels"
+    long = pb.ListRunsRequest(text="x" * 257)
+    assert refused(lambda: daemon.runs.ListRuns(long, timeout=20)).violations[0][0] == "text"
+
+
 def test_runs_are_listed_by_workflow_and_state(daemon: Daemon, tmp_path: Path) -> None:
     gate = Gate(f"{tmp_path}/gate")
     apply(daemon, "good", labels={"kind": "mixed"})

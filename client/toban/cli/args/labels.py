@@ -1,8 +1,8 @@
-"""The label option of lists, and labels as text."""
+"""The label option of lists."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 from toban.cli.error_report import Failure
@@ -25,8 +25,3 @@ def parse_labels(given: Sequence[str], what: str) -> dict[str, str]:
             raise Failure(f"cannot {what}: the label {shown(text)!r} is not KEY=VALUE", Exit.USAGE)
         labels[key] = value
     return labels
-
-
-def labels_text(labels: Mapping[str, str]) -> str:
-    """All labels in one line, sorted."""
-    return ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))

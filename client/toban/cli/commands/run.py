@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from toban.cli.args.completers import run_names, scope_names, step_names
+from toban.cli.args.labels import parse_labels
 from toban.cli.args.names import NameArgument, about_workflow, connect, run_id
 from toban.cli.args.param_options import parse_pairs, read_file
 from toban.cli.error_report import Failure
@@ -81,6 +82,10 @@ def run(
             autocompletion=run_names,
         ),
     ] = "",
+    label: Annotated[
+        list[str] | None,
+        Option("--label", "-l", metavar="KEY=VALUE", help="Label of the run, to find it by; may be repeated."),
+    ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only show which steps would run, in order.")] = False,
     wait: WaitOption = False,
     follow: FollowOption = False,
@@ -101,6 +106,7 @@ def run(
       toban run nightly-report -p day=monday -p 'regions=["eu", "us"]' --follow
       toban run nightly-report --params-file params.yaml --wait -o json
       toban run nightly-report --from build --dry-run
+      toban run nightly-report --label ticket=OPS-17
       toban run nightly-report --only publish --from-run nightly-report#12
       id=$(toban run nightly-report -o name)
     """
@@ -114,6 +120,7 @@ def run(
         "from_steps": from_steps or [],
     }
     pairs = parse_pairs(param or [])
+    labels = parse_labels(label or [], "start a run")
     values: dict[str, Any] = read_file(params_file) if params_file else {}
     what = f"plan a run of {shown(name)}" if dry_run else f"start a run of {shown(name)}"
     with connect(here, what) as client:
@@ -123,7 +130,7 @@ def run(
             if dry_run:
                 _show_plan(here, client, client.plan_run(name, values | pairs, **selection))
                 return
-            begun = _start(client, name, values | pairs, request_id, selection)
+            begun = _start(client, name, values | pairs, request_id, {**selection, "labels": labels})
         remark = "" if any(selection.values()) else scope_remark(begun)
         started(here, client, begun, wait=wait, follow=follow, remark=remark)
 

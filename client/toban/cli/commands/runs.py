@@ -7,9 +7,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import step_names, workflow_names
+from toban.cli.args.labels import LabelOption, parse_labels
 from toban.cli.args.names import RunArgument, about_workflow, connect, run_id
+from toban.cli.args.param_options import parse_pairs
 from toban.cli.commands import runs_artifacts, runs_control
-from toban.cli.human_text import clock, span
+from toban.cli.human_text import clock, labels_text, span
 from toban.cli.render.output import Column, emit_list, emit_one, take
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, session, shown
 from toban.cli.syntax import Context, ExitCommand, Group, Option
@@ -64,16 +66,35 @@ def list_runs(
             "cancelled; may be repeated.",
         ),
     ] = None,
+    label: LabelOption = None,
+    param: Annotated[
+        list[str] | None,
+        Option("--param", "-p", metavar="KEY=VALUE", help="Only runs with this parameter; may be repeated."),
+    ] = None,
+    text: Annotated[
+        str,
+        Option(
+            "--text",
+            "-t",
+            metavar="TEXT",
+            help="Only runs with this text in their name, error, labels or parameters.",
+            show_default=False,
+        ),
+    ] = "",
     limit: LimitOption = 50,
     output: OutputOption = None,
 ) -> None:
     """List runs, newest first.
+
+    --text and --param examine the runs one by one, newest first; the other options use indexes.
 
     \b
     Examples:
       toban runs list
       toban runs list --workflow nightly-report --state failed --limit 10
       toban runs list --state running -o name
+      toban runs list --label ticket=OPS-17 --param day=monday
+      toban runs list --text 'no space left' --limit 5
     """
     from toban.cli.render.run_text import run_event, run_name, run_state, run_style
     from toban.cli.render.title_text import title_column
@@ -84,7 +105,14 @@ def list_runs(
     what = f"list runs of {shown(workflow)}" if workflow else "list runs"
     with connect(here, what) as client, about_workflow(client, workflow, what):
         found, more = take(
-            client.list_runs(workflow=workflow, states=states, page_size=min(limit + 1, 1000)),
+            client.list_runs(
+                workflow=workflow,
+                states=states,
+                labels=parse_labels(label or [], what),
+                params=parse_pairs(param or []),
+                text=text,
+                page_size=min(limit + 1, 1000),
+            ),
             limit,
         )
     now = datetime.now(UTC)
@@ -101,6 +129,8 @@ def list_runs(
         columns.insert(-1, Column("DUE", lambda run: clock(run.scheduled_at), optional=True))
     if any(run.event_type for run in found):
         columns.insert(-1, Column("EVENT", run_event, optional=True))
+    if any(run.labels for run in found):
+        columns.insert(-1, Column("LABELS", lambda run: labels_text(run.labels), folds=True, optional=True))
     if any(run.HasField("pin") for run in found):
         columns.insert(-1, Column("PINNED", lambda run: clock(run.pin.at), optional=True))
     emit_list(here, found, columns, name=lambda run: str(run.id), more=more, empty="no runs")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from toban.cli.args.labels import LabelOption, labels_text, parse_labels
+from toban.cli.args.labels import LabelOption, parse_labels
 from toban.cli.args.names import NameArgument, NamesArgument, about_workflow, connect
 from toban.cli.commands.schedules import note_left
 from toban.cli.commands.versions import (
@@ -21,7 +21,7 @@ from toban.cli.commands.versions import (
 )
 from toban.cli.commands.workflows_next import next_due
 from toban.cli.error_report import Failure
-from toban.cli.human_text import clock
+from toban.cli.human_text import clock, labels_text
 from toban.cli.render.output import (
     Column,
     emit_data,

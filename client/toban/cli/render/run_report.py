@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from toban.cli.human_text import clock, cut, enum_word, span
+from toban.cli.human_text import clock, cut, enum_word, labels_text, span
 from toban.cli.render.log_lines import line_of
 from toban.cli.render.log_tail import LastLines
 from toban.cli.render.output import Column, fields, paint, table, to_dict
@@ -136,6 +136,7 @@ def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
             ("child of", _parent(run, names)),
             ("results of", names.get(run.from_run, run.from_run)),
             ("priority", str(run.priority) if run.priority else ""),
+            ("labels", labels_text(run.labels)),
             ("parameters", _params(run)),
             ("created", clock(run.created_at)),
             ("started", clock(run.started_at, absent="")),

@@ -60,6 +60,7 @@ class RunIntake:
         caller: str,
         request: Request | None,
         selection: Selection = NO_SELECTION,
+        labels: Mapping[str, str] | None = None,
         origin: CallOrigin | None = None,
     ) -> Run:
         """Starts a run. One that a step starts, `origin`, is as deep in a chain of events as the run of the step.
@@ -67,7 +68,15 @@ class RunIntake:
         Raises WorkflowNotFoundError, ParamError, ActiveRunError, RequestReusedError, StoppingError, RefusedError,
         QueueFullError, NoPriorResultError, UnknownScopeError, UnknownStepError, NothingToRunError.
         """
-        make = partial(self._factory.new, workflow, params, trigger=trigger, caller=caller, selection=selection)
+        make = partial(
+            self._factory.new,
+            workflow,
+            params,
+            trigger=trigger,
+            caller=caller,
+            selection=selection,
+            labels=labels,
+        )
         return await self.admit(make, doing="start a run", request=request, origin=origin)
 
     async def retry(

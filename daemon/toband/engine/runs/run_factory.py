@@ -99,6 +99,7 @@ class RunFactory:
         run_id: str = "",
         parent_run: str = "",
         parent_step: str = "",
+        labels: Mapping[str, str] | None = None,
     ) -> NewRun:
         """`stored` is the workflow's row if the caller has read it. Raises WorkflowNotFoundError, ParamError, and as
         `StepSelector.select`.
@@ -120,6 +121,7 @@ class RunFactory:
             from_run=selection.from_run,
             parent_run=parent_run,
             parent_step=parent_step,
+            labels=labels,
         )
         return NewRun(plan=plan, base_dir=base_dir, run=self._timed(run))
 
@@ -167,6 +169,7 @@ class RunFactory:
             chosen=selected.chosen,
             kept=selected.kept,
             retry_of=run_id,
+            labels=before.labels,
         )
         run = replace(run, event=before.event, depth=before.depth, scheduled_at=before.scheduled_at)
         return NewRun(plan=plan, base_dir=base_dir, run=self._timed(run))

@@ -7,14 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, func, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, exists, func, select, update
 
 from toband.domain.overlap import is_full
 from toband.domain.run_model import INSTANCE_BITS, Pin, Run, RunState, StepRun, StepState
 from toband.ports import ActiveRunError, HistoryEntry, Request, RunChange, RunGoneError, UpdateResult
 from toband.store.rows import dead_letters, run_history, run_transitions
 from toband.store.rows.idempotent_calls import recall, remember
-from toband.store.sql.keyset_paging import newest
+from toband.store.sql.keyset_paging import newest, unindexed
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.row_codec import (
     ATTEMPT_COLUMNS,
@@ -35,6 +35,7 @@ from toband.store.sql.tables import (
     ACTIVE_RUNS,
     among,
     process_executions,
+    run_labels,
     run_values,
     runs,
     step_items,
@@ -151,10 +152,19 @@ class SqlRuns(OpenDatabase):
         limit: int = 50,
         parent_run: str = "",
         retry_of: str = "",
+        labels: Mapping[str, str] | None = None,
     ) -> Sequence[Run]:
-        for column, to in (("parent_run", parent_run), ("retry_of", retry_of)):
-            if to:
-                return _linked(connection, column, to, workflow, states, before, limit)
+        linked = {"parent_run": parent_run} if parent_run else {"retry_of": retry_of} if retry_of else {}
+        if linked or labels:
+            query = _linked(linked, labels or {}, before).limit(limit)
+            # Conditions that few runs may fail: they must not choose the index.
+            if workflow and linked:
+                query = query.where(unindexed(runs.c.workflow) == workflow)
+            elif workflow:
+                query = query.where(run_labels.c.workflow == workflow)
+            if states:
+                query = query.where(unindexed(runs.c.state).in_([state.value for state in states]))
+            return [_header(tuple(row)) for row in connection.execute(query)]
         return [_header(tuple(row)) for row in newest(connection, runs, workflow, states, before, limit)]
 
     @writing
@@ -256,6 +266,12 @@ def add(sql: Statements, session: WriteSession, new: EncodedRun) -> Run:
     if new.sources:
         rows = [{"run_id": run.id, "source": source} for source in new.sources]
         session.run_many(sql.insert_source, rows)
+    if run.labels:
+        rows = [
+            {"run_id": run.id, "label": label, "content": content, "workflow": run.workflow}
+            for label, content in run.labels.items()
+        ]
+        session.run_many(sql.insert_run_label, rows)
     return replace(run, number=number)
 
 
@@ -324,27 +340,27 @@ def _header(row: tuple[Any, ...], steps: dict[str, StepRun] | None = None) -> Ru
     return run_from(dict(zip(RUN_COLUMNS, row, strict=True)), {} if steps is None else steps)
 
 
-def _linked(
-    connection: Connection,
-    column: str,
-    to: str,
-    workflow: str,
-    states: Sequence[RunState],
-    before: str,
-    limit: int,
-) -> Sequence[Run]:
-    """Runs that name another run in that column. They are few, so that all of them may be read."""
-    query = select(runs).where(runs.c[column] == to)
-    # Otherwise SQLite may walk all runs in that state, or all of the workflow.
-    query = query.with_hint(runs, f"INDEXED BY ix_runs_{column}_id", "sqlite")
-    if workflow:
-        query = query.where(runs.c.workflow == workflow)
-    if states:
-        query = query.where(runs.c.state.in_(states))
+def _linked(to: Mapping[str, str], labels: Mapping[str, str], before: str) -> Select[Any]:
+    """Runs, newest first, that name another run in a column, or else that have the first label; and all labels."""
+    query, others = select(runs), dict(labels)
+    if to:
+        ((column, run_id),) = to.items()
+        query, newest_id = query.where(runs.c[column] == run_id), runs.c.id
+    else:
+        label, content = next(iter(others.items()))
+        del others[label]
+        query = query.select_from(run_labels.join(runs)).where(
+            run_labels.c.label == label, run_labels.c.content == content
+        )
+        newest_id = run_labels.c.run_id
+    for number, (label, content) in enumerate(others.items()):
+        other = run_labels.alias(f"label_{number}")
+        query = query.where(
+            exists().where(other.c.run_id == runs.c.id, other.c.label == label, other.c.content == content)
+        )
     if before:
-        query = query.where(runs.c.id < before)
-    found = connection.execute(query.order_by(runs.c.id.desc()).limit(limit))
-    return [_header(tuple(row)) for row in found]
+        query = query.where(newest_id < before)
+    return query.order_by(newest_id.desc())
 
 
 def read_states(connection: Connection, run_ids: Collection[str]) -> dict[str, RunState]:

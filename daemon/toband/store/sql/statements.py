@@ -26,6 +26,7 @@ from toband.store.sql.tables import (
     lock_leftovers,
     process_executions,
     run_history,
+    run_labels,
     run_numbers,
     run_sources,
     run_values,
@@ -90,6 +91,7 @@ class Statements:
         self.insert_letter = whole(dead_letters)
         self.insert_lock_leftover = whole(lock_leftovers)
         self.insert_source = whole(run_sources)
+        self.insert_run_label = whole(run_labels)
         self.insert_fire = whole(fires)
 
         # The schedule has not changed since the decision on it.

@@ -207,6 +207,7 @@ runs = Table(
     # Empty if large: then they are in `run_values`, and `params_bytes` is their size.
     Column("params", JsonText, nullable=False),
     Column("params_bytes", BigInteger, nullable=False, server_default=text("0")),
+    Column("labels", JsonText, nullable=False, server_default=text("'{}'")),
     Column("priority", Integer, nullable=False, server_default=text("0")),
     Column("created_at", Micros, nullable=False),
     Column("retry_of", Key),
@@ -255,6 +256,19 @@ runs = Table(
     Index(None, "state", "id"),
     _linked("parent_run", "id"),
     _linked("retry_of", "id"),
+)
+
+# The labels of runs again, for searches; with the workflow, so that runs of one workflow are found as fast.
+run_labels = Table(
+    "run_labels",
+    metadata,
+    Column("run_id", Key, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("label", Key, primary_key=True),
+    Column("content", Key, nullable=False),
+    Column("workflow", Key, nullable=False),
+    Index(None, "label", "content", "run_id"),
+    Index(None, "workflow", "label", "content", "run_id"),
+    sqlite_with_rowid=False,
 )
 
 # Large values: every transition rewrites the row of its run, and lists read it.

@@ -1,0 +1,73 @@
+"""Run search: finds runs by parameter and by text, in a bounded number of runs at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from toban.definition import to_text
+from toband.domain.run_model import Run
+from toband.ports import RunStore
+
+EXAMINED = 5000
+"""Runs that one page examines at most."""
+_AT_ONCE = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """Conditions that no index answers. `params` are values as text; `text` is found in any case."""
+
+    params: Mapping[str, str]
+    text: str = ""
+
+    def matches(self, run: Run) -> bool:
+        """`run` has all of its parameters."""
+        for name, value in self.params.items():
+            if name not in run.params or to_text(run.params[name]) != value:
+                return False
+        wanted = self.text.casefold()
+        return not wanted or any(wanted in text.casefold() for text in _texts(run))
+
+
+def _texts(run: Run) -> list[str]:
+    found = [run.id, f"{run.workflow}#{run.number}", run.scope, run.error]
+    found += [f"{label}={content}" for label, content in run.labels.items()]
+    return found + [f"{name}={to_text(value)}" for name, value in run.params.items()]
+
+
+class RunSearch:
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+
+    async def page(
+        self,
+        wanted: RunFilter,
+        read: Callable[[str, int], Awaitable[Sequence[Run]]],
+        before: str,
+        limit: int,
+    ) -> tuple[list[Run], str]:
+        """At most `limit` matching runs of those that `read` returns below an id, newest first.
+
+        Also the id below which the search continues; empty if no runs are left.
+        """
+        found: list[Run] = []
+        examined = 0
+        while examined < EXAMINED:
+            some = await read(before, _AT_ONCE)
+            for run in some:
+                examined += 1
+                before = run.id
+                if wanted.matches(await self._whole(run)):
+                    found.append(run)
+                    if len(found) == limit:
+                        return found, before
+            if len(some) < _AT_ONCE:
+                return found, ""
+        return found, before
+
+    async def _whole(self, run: Run) -> Run:
+        """The run with its parameters, which lists leave out if they are large."""
+        if not run.params_bytes:
+            return run
+        return await self._store.get_run_page(run.id, limit=0) or run
