@@ -135,6 +135,8 @@ def test_a_wait_for_an_event_of_its_own(daemon: Daemon) -> None:
     assert step.awaited.timeout_at.ToMicroseconds() - step.started_at.ToMicroseconds() == 3600 * SECOND
     found = daemon.get_run(ids[1])
     assert (waits_for(found), list(found.waiting_steps)) == ("EVENT", ["hold"])
+    listed = daemon.runs.ListRuns(run_pb2.ListRunsRequest(workflow="orders"), timeout=20).runs
+    assert [(waits_for(run), list(run.waiting_steps)) for run in listed] == [("EVENT", ["hold"])] * 2
     daemon.emit("order.paid", {"amount": 5})  # without an id it matches neither
     daemon.emit("order.shipped", {"id": 1})
     second = daemon.emit("order.paid", {"id": 2, "amount": 20})

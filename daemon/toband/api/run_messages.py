@@ -29,7 +29,7 @@ from toband.domain.run_model import (
     TreeEnding,
     Usage,
 )
-from toband.domain.run_waits import WaitingFor, run_waits_for, step_waits_for
+from toband.domain.run_waits import WaitingFor, run_waits_for, step_waits_for, steps_wait_for
 from toband.engine.runs.run_factory import PlannedStep
 from toband.engine.runs.step_selection import definition_scope
 from toband.ports import LogKind, OutputEnd
@@ -168,6 +168,14 @@ def _add_held_up(made: run_pb2.Run, value: Run) -> None:
     if begun and all(each.waiting_for for each in begun):
         made.waiting_for = begun[0].waiting_for
         made.waiting_steps.extend(each.id for each in begun[:WAITING_STEPS])
+
+
+def add_waiting_steps(made: run_pb2.Run, value: Run) -> None:
+    """The same for a message without steps."""
+    if (waits := steps_wait_for(value)) is not None:
+        reason, steps = waits
+        made.waiting_for = waiting_for(reason)
+        made.waiting_steps.extend(steps[:WAITING_STEPS])
 
 
 def step(value: StepRun, plan: Plan | None = None, *, paused: bool = False) -> run_pb2.Step:

@@ -214,7 +214,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         async def make(run: Run) -> pb.Run:
             if run.current_step:
                 return await self._whole(await self._progress.of(run))
-            return self._pending(run, titles.get(run.workflow, ""))
+            return self._idle(run, titles.get(run.workflow, ""))
 
         limit = pages.size(request.page_size, 50)
         if (wanted := run_requests.run_filter(request)) is not None:
@@ -329,10 +329,13 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         del made.steps[pages.fitting(made.steps, pages.ROOM - made.params.ByteSize()) :]
         return made
 
-    def _pending(self, run: Run, title: str) -> pb.Run:
-        """The message of a run in a list, without steps: none has started."""
+    def _idle(self, run: Run, title: str) -> pb.Run:
+        """The message of a run in a list, without steps: none of them has a process."""
         made = run_messages.run(run, title=title)
         self._add_locks(made, run)
+        active = self._control.active_run(run.id) if run.state is RunState.RUNNING else None
+        if active is not None and not made.waiting_for:
+            run_messages.add_waiting_steps(made, active)
         return made
 
     def _add_locks(self, made: pb.Run, run: Run) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from toband.domain import overlap
 from toband.domain.plan import Plan
+from toband.domain.run_index import moving
 from toband.domain.run_model import Awaited, Phase, Run, RunState, StepRun, StepState
 
 
@@ -52,6 +54,22 @@ def step_waits_for(step: StepRun, *, paused: bool) -> WaitingFor | None:
     if step.not_before is not None:
         return WaitingFor.INTERVAL if step.phase is Phase.NEXT else WaitingFor.BACKOFF
     return WaitingFor.RESUME if paused else WaitingFor.SLOT
+
+
+def steps_wait_for(run: Run) -> tuple[WaitingFor, Sequence[str]] | None:
+    """What the first step waits for, and the ids of all steps that wait, if no step that has started makes progress."""
+    begun = sorted((run.steps[name] for name in moving(run.steps)), key=lambda step: step.position)
+    waiting: list[str] = []
+    first: WaitingFor | None = None
+    for step in begun:
+        if step.phase is Phase.GROUP:
+            continue  # its instances wait
+        reason = step_waits_for(step, paused=run.paused_at is not None)
+        if reason is None:
+            return None
+        first = first or reason
+        waiting.append(step.id)
+    return None if first is None else (first, waiting)
 
 
 def _awaits(awaited: Awaited) -> WaitingFor:

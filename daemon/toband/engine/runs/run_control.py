@@ -30,6 +30,10 @@ class RunControl:
         self._clock = clock
         self._remove = remove
 
+    def active_run(self, run_id: str) -> Run | None:
+        """The run with its steps; None if it is not active."""
+        return self._active.run(run_id)
+
     async def cancel(self, run_id: str, reason: str, *, ends_finally: bool) -> Run:
         """Returns when the request is saved. With `ends_finally` a second request ends `finally` steps that have begun.
 
