@@ -84,7 +84,7 @@ def test_steps_use_the_whole_event_and_all_params(daemon: Daemon) -> None:
     daemon.apply("""
 name: whole
 description: x
-on: {event: whole.one, condition: "'id' in event.payload && size(event) == 8"}
+on: {event: whole.one, condition: "'id' in event.payload && size(event) == 9"}
 params: {day: {default: friday}, ids: {type: list, default: [7, 8]}}
 env: {ALL: "{{ params }}"}
 steps:

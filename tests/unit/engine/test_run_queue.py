@@ -65,10 +65,13 @@ class Board:
         priority: int = 0,
         of: str = "w",
         event: bool = False,
+        backfill: bool = False,
     ) -> Any:
         run = Run(id=name, workflow=of, version=1, number=int(name), created_at=NOW, priority=priority)
         if event:
             run = replace(run, trigger=Trigger.EVENT, event={"id": "e"})
+        if backfill:
+            run = replace(run, trigger=Trigger.BACKFILL)
         actor = Actor(run, QUEUES[limit is not None], limit or 1)
         actor.begin = self.begun.append
         return actor
@@ -103,6 +106,26 @@ def test_the_higher_priority_goes_first_then_the_older() -> None:
     board.queue.leave(first)
     board.queue.leave(urgent)
     assert board.begun == ["1", "3", "2"]
+
+
+def test_runs_of_a_backfill_take_the_slots_that_others_leave() -> None:
+    board = Board()
+    first = board.enter("1", backfill=True, priority=9)
+    board.enter("2", backfill=True, priority=9)
+    other = board.enter("3")
+    board.enter("4", backfill=True, priority=9)
+    assert (board.queue.waiting("w"), board.queue.count("w")) == (1, 2)
+    board.queue.leave(first)
+    assert board.begun == ["1", "3"]
+    # Those of a workflow without a limit too: one at a time here, while its other runs begin at once.
+    free = board.enter("5", of="free", limit=None, backfill=True)
+    board.enter("6", of="free", limit=None, backfill=True)
+    assert board.begun == ["1", "3", "5"]
+    board.enter("7", of="free", limit=None)
+    assert board.begun == ["1", "3", "5", "7"]
+    board.queue.leave(free)
+    board.queue.leave(other)
+    assert board.begun == ["1", "3", "5", "7", "2"]
 
 
 def test_one_that_was_cancelled_while_it_waited_is_passed_over() -> None:
