@@ -62,12 +62,12 @@ LIMITS: Mapping[str, Limit] = {
 _LANES: Mapping[str, str] = {
     "control": """
         CancelRun PauseRun ResumeRun DecideApproval PinRun UnpinRun SetWorkflowEnabled SetJobEnabled CancelSchedule
-        CancelBySubject DiscardDeadLetter GetInfo GetConfig Drain Resume ListLocks ReleaseLock Check
+        CancelBySubject DiscardDeadLetter GetInfo GetConfig Drain Resume ReleaseLock Check
     """,
     "read": """
         GetWorkflow ListWorkflows ListWorkflowVersions GetWorkflowVersion PreviewSchedule ExplainSchedule ListFires
         GetJob ListJobs GetRun GetCurrentRun ListRuns ListProcessExecutions GetProcessExecution ListArtifacts
-        ListDeadLetters GetDeadLetter GetEvent ListEvents GetSchedule ListSchedules InterpretTime List
+        ListDeadLetters GetDeadLetter GetEvent ListEvents GetSchedule ListSchedules InterpretTime ListLocks List
     """,
     "write": """
         StartRun RetryRun RunJob RequeueDeadLetter EmitEvent CreateSchedule
