@@ -156,6 +156,8 @@ def _resolved(
 
 def renewed(entry: ScheduleEntry, now: datetime, read_file: Callable[[str], str]) -> ScheduleEntry:
     """The entry with the data that its calendar has now; a due time that has come stays. Raises CalendarError."""
+    if entry.spec.business_day == "":
+        return entry
     calendar = with_data(entry.spec.calendar, read_file)
     if calendar == entry.spec.calendar:
         return entry

@@ -53,10 +53,11 @@ class ScheduleStore(Protocol):
         limit: int = 100,
         active_only: bool = True,
         of_subjects: bool = False,
+        with_calendar: bool = False,
     ) -> Sequence[ScheduleEntry]:
         """By id (as text), behind `after`. `workflow`: its own, and those of subjects that start it.
 
-        `of_subjects`: without those of definitions.
+        `of_subjects`: without those of definitions. `with_calendar`: only those whose due times follow a calendar.
         """
         ...
 

@@ -397,16 +397,17 @@ async def test_those_of_subjects_alone(store: Store) -> None:
 
 async def test_a_renewed_schedule_has_another_rule_and_due_time(store: Store) -> None:
     before = entry(0, Schedule(cron="0 9 * * *", calendar={"country": "jp", "data": "1"}, business_day="only"))
-    await with_schedules(store, before)
+    await with_schedules(store, before, entry(1))
+    assert await store.list_schedules(with_calendar=True) == [before]
     calendar = {"country": "jp", "data": "2"}
     after = replace(before, spec=replace(before.spec, calendar=calendar), next_due=later(3600))
     assert await store.renew_schedule(before, after)
-    assert await store.list_schedules() == [after]
-    assert await store.earliest_alarm() == later(3600)
+    assert await store.list_schedules() == [after, entry(1)]
+    assert await store.earliest_alarm(after=later(60)) == later(3600)
     # What was decided or changed meanwhile stays.
     assert not await store.renew_schedule(before, replace(after, next_due=later(7200)))
     assert not await store.renew_schedule(replace(after, occurrences=3), replace(after, next_due=later(7200)))
-    assert await store.list_schedules() == [after]
+    assert await store.list_schedules() == [after, entry(1)]
 
 
 async def test_the_data_of_a_calendar_alone_makes_no_other_schedule(store: Store) -> None:

@@ -68,11 +68,9 @@ class CalendarRefresh:
                 self.current = await asyncio.to_thread(with_data, self._default, self._files.read)
             except CalendarError as error:
                 problems[str(error)] = None
-        while page := await self._store.list_schedules(after=after, limit=_AT_ONCE):
+        while page := await self._store.list_schedules(after=after, limit=_AT_ONCE, with_calendar=True):
             after = page[-1].id
             for entry in page:
-                if entry.spec.business_day == "":
-                    continue
                 try:
                     moved += await self._renew(entry)
                 except CalendarError as error:

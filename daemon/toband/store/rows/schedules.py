@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Text,
     and_,
     bindparam,
     delete,
@@ -21,6 +22,7 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    type_coerce,
     update,
 )
 
@@ -43,6 +45,8 @@ _ACTIVE = and_(table.c.cancelled_at.is_(None), or_(table.c.next_due.is_not(None)
 # Exactly as the partial indexes spell them, or SQLite does not use these.
 _BOUND = table.c.subject != literal_column("''")
 _STARTING = text("schedules.at_start")
+# The rule is text in the database: it need not be decoded for this.
+_WITH_CALENDAR = type_coerce(table.c.spec, Text).like('%"business_day":%')
 
 _SCHEDULE = select(table).where(table.c.id == bindparam("of_id"))
 _OF_WORKFLOW = and_(table.c.workflow == bindparam("of_workflow"), table.c.subject == "")
@@ -142,10 +146,13 @@ class SqlSchedules(OpenDatabase):
         limit: int = 100,
         active_only: bool = True,
         of_subjects: bool = False,
+        with_calendar: bool = False,
     ) -> Sequence[ScheduleEntry]:
         query = select(table).where(table.c.id > after).order_by(table.c.id).limit(limit)
         if of_subjects:
             query = query.where(_BOUND)
+        if with_calendar:
+            query = query.where(_WITH_CALENDAR)
         if subject:
             query = query.where(_BOUND, table.c.subject == subject)
         if workflow:
