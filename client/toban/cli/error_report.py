@@ -73,6 +73,7 @@ def doing(what: str) -> Iterator[None]:
 def explain(error: TobanError, what: str) -> Failure:
     """The Failure for an error of the SDK."""
     from toban import sdk
+    from toban.sdk.errors import problem_text
 
     # The daemon's messages may have the same form already.
     own_words = error.message.startswith("cannot ")
@@ -90,10 +91,7 @@ def explain(error: TobanError, what: str) -> Failure:
         case sdk.Conflict():
             return Failure(message, Exit.CONFLICT, hint=_conflict_hint(error), reason=error.reason)
         case sdk.InvalidDefinition():
-            lines = [
-                f"{problem.line}:{problem.column}: {problem.path}: {problem.message}" for problem in error.problems
-            ]
-            return Failure(message, Exit.INVALID_DEFINITION, lines=lines)
+            return Failure(message, Exit.INVALID_DEFINITION, lines=map(problem_text, error.problems))
         case sdk.InvalidArgument():
             return _invalid(error, message, what)
         case sdk.ResourceExhausted():

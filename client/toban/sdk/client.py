@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from toban.sdk.address import Address, resolve
 from toban.sdk.artifacts import ArtifactCalls
@@ -16,6 +18,11 @@ from toban.sdk.schedules import ScheduleCalls
 from toban.sdk.system import SystemCalls
 from toban.sdk.workflows import WorkflowCalls
 
+if TYPE_CHECKING:
+    from toban.sdk.run_handle import Run
+    from toban.sdk.states import RunState
+    from toban.v1 import run_pb2
+
 
 class Client(
     WorkflowCalls,
@@ -27,18 +34,20 @@ class Client(
     DeadLetterCalls,
     SystemCalls,
 ):
-    """One method per RPC of `toban.v1`, and a few that combine them.
+    """Runs as objects (`run`, `find_run`, `find_runs`), and one method per RPC of `toban.v1` with its messages.
 
     Every call that creates something carries a request id, so a call repeated because its answer was lost takes effect
     once. Lists fetch their pages as needed. Every failure is a TobanError.
 
     `server` is `unix:///path` or `host:port`; without it `TOBAN_SERVER` or a local daemon's socket is used. `timeout`
-    limits one try of a call. `retry_for` is how many seconds a call is retried while the daemon is unavailable;
-    `connect_for` is the same until the first successful connection (default: `retry_for`).
+    limits one try of a call. `retry_for` is how many seconds a call is retried while the daemon is unavailable, as
+    during its restart. `connect_for` is the same until the first successful connection: one second, so that a daemon
+    that is not running is reported soon. Inside of a step of that daemon it is `retry_for`.
 
         async with Client() as toban:
-            run = await toban.start_run("nightly-report", {"day": "monday"})
-            run = await toban.wait_run(run.id)
+            run = await toban.run("nightly-report", {"day": "monday"})
+            await run.wait()
+            print(run.state, run.error)
     """
 
     def __init__(
@@ -53,13 +62,62 @@ class Client(
             resolve(server),
             timeout=timeout,
             retry_for=retry_for,
-            connect_for=retry_for if connect_for is None else connect_for,
+            connect_for=connect_for,
         )
 
     @property
     def address(self) -> Address:
         """The daemon's address."""
         return self._connection.address
+
+    async def run(
+        self,
+        workflow: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        scope: str = "",
+        only: Iterable[str] = (),
+        from_steps: Iterable[str] = (),
+        from_run: str = "",
+        labels: Mapping[str, str] | None = None,
+        request_id: str | None = None,
+    ) -> Run:
+        """Starts a run of a workflow, or of a job. Takes and raises the same as `start_run`."""
+        return _handle(
+            self,
+            await self.start_run(
+                workflow,
+                params,
+                scope=scope,
+                only=only,
+                from_steps=from_steps,
+                from_run=from_run,
+                labels=labels,
+                request_id=request_id,
+            ),
+        )
+
+    async def find_run(self, run_id: str) -> Run:
+        """A run by its id, with all of its steps. Raises NotFound."""
+        return _handle(self, await self.get_run(run_id))
+
+    async def find_runs(
+        self,
+        *,
+        workflow: str = "",
+        states: Iterable[RunState] = (),
+        labels: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        text: str = "",
+    ) -> AsyncGenerator[Run, None]:
+        """Runs, newest first, without their steps, which `refresh` reads. Takes and raises the same as `list_runs`."""
+        from toban.sdk.states import to_number
+
+        numbers = [to_number(each) for each in states]
+        found = self.list_runs(workflow=workflow, states=numbers, labels=labels, params=params, text=text)
+        async with aclosing(found):
+            async for run in found:
+                yield _handle(self, run)
 
     async def close(self) -> None:
         """Ends every stream and closes the connection. May be repeated."""
@@ -75,3 +133,9 @@ class Client(
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _handle(client: Client, run: run_pb2.Run) -> Run:
+    from toban.sdk.run_handle import Run  # not needed by all programs
+
+    return Run(client, run)

@@ -27,6 +27,8 @@ _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 0.5
 # A busy daemon takes a while to accept a connection; a missing one is noticed at once.
 _GREETED_WITHIN: Final = 10.0
+# How long calls are tried before the first connection. A daemon that restarts is back within that time, usually.
+_CONNECT_FOR: Final = 1.0
 # A stream that lived this long was connected, even without a message.
 _CONNECTED_AFTER: Final = 15.0
 
@@ -86,13 +88,16 @@ class Connection:
     Inside a step of the daemon, every call carries the attempt that it comes from.
     """
 
-    def __init__(self, address: Address, *, timeout: float, retry_for: float, connect_for: float) -> None:
+    def __init__(self, address: Address, *, timeout: float, retry_for: float, connect_for: float | None) -> None:
         self.address: Final = address
         self._timeout = timeout
         self._retry_for = retry_for
-        self._connect_for = connect_for
         self._reached = False
         origin = step_origin(address)
+        if connect_for is None:
+            # The daemon that started this step exists: it comes back.
+            connect_for = min(retry_for, _CONNECT_FOR) if origin is None else retry_for
+        self._connect_for = connect_for
         self._metadata = origin.metadata if origin is not None else ()
         self._channel: grpc.aio.Channel | None = None
 

@@ -8,7 +8,8 @@ TobanError
 ├── InvalidArgument       another part of the request is invalid; `violations` lists the fields
 ├── Refused               the caller may not do this (UNAUTHENTICATED, PERMISSION_DENIED)
 ├── ResourceExhausted     the daemon accepts no more work now: disk, queue or limit
-└── InternalError         a fault of the daemon, or a daemon that does not know this call
+├── InternalError         a fault of the daemon, or a daemon that does not know this call
+└── RunFailed             a run that was waited for with `check` did not succeed; `run` is that run
 
 Each error carries the daemon's stable `reason` (such as `WORKFLOW_NOT_FOUND`) and its `metadata`; both are empty if the
 error did not come from the daemon itself.
@@ -19,13 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import grpc
 from google.protobuf import message
 from google.rpc import error_details_pb2, status_pb2
 
 from toban.v1 import workflow_pb2
+
+if TYPE_CHECKING:
+    from toban.sdk.run_facts import RunFacts
 
 DETAILS_KEY: Final = "grpc-status-details-bin"
 
@@ -46,6 +50,7 @@ class TobanError(Exception):
 
     def __init__(self, message: str, *, reason: str = "", metadata: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
+        # The text alone, without the violations and problems that str() adds.
         self.message: Final = message
         self.reason: Final = reason
         self.metadata: Final = dict(metadata or {})
@@ -77,6 +82,12 @@ class InvalidArgument(TobanError):
         super().__init__(message, reason=reason, metadata=metadata)
         self.violations: Final = tuple(violations)
 
+    def __str__(self) -> str:
+        # The daemon's text often has the first of them already.
+        return "\n".join(
+            [self.message, *(f"  {each}" for each in self.violations if each.description not in self.message)]
+        )
+
 
 class InvalidDefinition(TobanError):
     """The text of a definition is invalid."""
@@ -92,6 +103,9 @@ class InvalidDefinition(TobanError):
         super().__init__(message, reason=reason, metadata=metadata)
         self.problems: Final = tuple(problems)
 
+    def __str__(self) -> str:
+        return "\n".join([self.message, *(f"  {problem_text(each)}" for each in self.problems)])
+
 
 class Refused(TobanError):
     """The caller may not do this."""
@@ -103,6 +117,22 @@ class ResourceExhausted(TobanError):
 
 class InternalError(TobanError):
     """A fault of the daemon, or a daemon that does not know this call."""
+
+
+class RunFailed(TobanError):
+    """A run that was waited for did not succeed."""
+
+    def __init__(self, message: str, *, run: RunFacts) -> None:
+        super().__init__(message)
+        self.run: Final = run
+
+
+def problem_text(problem: workflow_pb2.DefinitionProblem) -> str:
+    """A problem on one line: where it is, and what is wrong."""
+    place = f"{problem.file}:{problem.line}:{problem.column}".removeprefix(":")
+    kind = "warning: " if problem.warning else ""
+    path = f"{problem.path}: " if problem.path else ""
+    return f"{place}: {kind}{path}{problem.message}"
 
 
 _CLASSES: Final[Mapping[grpc.StatusCode, type[TobanError]]] = {

@@ -13,14 +13,20 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from toban.sdk.address import Address
 from toban.sdk.client import Client
 
+if TYPE_CHECKING:
+    from toban.sdk.run_handle import Run
+    from toban.sdk.sync_run import SyncRun
+
 _P = ParamSpec("_P")
 _Result = TypeVar("_Result")
 _Item = TypeVar("_Item")
+_Target = TypeVar("_Target")
+_Target_co = TypeVar("_Target_co", covariant=True)
 
 _END: Final = object()
 
@@ -28,34 +34,84 @@ _PATIENCE: Final = 0.2
 """Seconds between checks for Ctrl-C: a signal does not always end a wait, on Windows never."""
 
 
-def _blocking(
-    method: Callable[Concatenate[Client, _P], Coroutine[Any, Any, _Result]],
-) -> Callable[Concatenate[SyncClient, _P], _Result]:
+class Blocking(Generic[_Target_co]):
+    """Does what an asynchronous object does, and waits for it: see `blocking` and its like."""
+
+    _target: _Target_co
+
+    @property
+    def _owner(self) -> SyncClient:
+        """The client with the event loop."""
+        raise NotImplementedError
+
+    def _handle(self, run: Run) -> SyncRun:
+        """The blocking form of a run."""
+        from toban.sdk.sync_run import SyncRun  # not needed by all programs
+
+        return SyncRun(self._owner, run)
+
+
+def blocking(
+    method: Callable[Concatenate[_Target, _P], Coroutine[Any, Any, _Result]],
+) -> Callable[Concatenate[Blocking[_Target], _P], _Result]:
+    """The method, blocking."""
+
     @functools.wraps(method)
-    def call(self: SyncClient, /, *args: _P.args, **kwargs: _P.kwargs) -> _Result:
-        return self._wait(lambda: method(self._client, *args, **kwargs))
+    def call(self: Blocking[_Target], /, *args: _P.args, **kwargs: _P.kwargs) -> _Result:
+        return self._owner._wait(lambda: method(self._target, *args, **kwargs))
 
     return call
 
 
-def _iterating(
-    method: Callable[Concatenate[Client, _P], AsyncGenerator[_Item, None]],
-) -> Callable[Concatenate[SyncClient, _P], Generator[_Item, None, None]]:
+def iterating(
+    method: Callable[Concatenate[_Target, _P], AsyncGenerator[_Item, None]],
+) -> Callable[Concatenate[Blocking[_Target], _P], Generator[_Item, None, None]]:
+    """The asynchronous generator as a generator."""
+
     @functools.wraps(method)
-    def call(self: SyncClient, /, *args: _P.args, **kwargs: _P.kwargs) -> Generator[_Item, None, None]:
-        return self._iterate(method(self._client, *args, **kwargs))
+    def call(self: Blocking[_Target], /, *args: _P.args, **kwargs: _P.kwargs) -> Generator[_Item, None, None]:
+        return self._owner._iterate(method(self._target, *args, **kwargs))
 
     return call
 
 
-class SyncClient:
+def returning_run(
+    method: Callable[Concatenate[_Target, _P], Coroutine[Any, Any, Run]],
+) -> Callable[Concatenate[Blocking[_Target], _P], SyncRun]:
+    """The method, blocking, with a run that blocks too."""
+
+    @functools.wraps(method)
+    def call(self: Blocking[_Target], /, *args: _P.args, **kwargs: _P.kwargs) -> SyncRun:
+        return self._handle(self._owner._wait(lambda: method(self._target, *args, **kwargs)))
+
+    return call
+
+
+def yielding_runs(
+    method: Callable[Concatenate[_Target, _P], AsyncGenerator[Run, None]],
+) -> Callable[Concatenate[Blocking[_Target], _P], Generator[SyncRun, None, None]]:
+    """The asynchronous generator as a generator, of runs that block too."""
+
+    @functools.wraps(method)
+    def call(self: Blocking[_Target], /, *args: _P.args, **kwargs: _P.kwargs) -> Generator[SyncRun, None, None]:
+        runs = self._owner._iterate(method(self._target, *args, **kwargs))
+        try:
+            for run in runs:
+                yield self._handle(run)
+        finally:
+            runs.close()
+
+    return call
+
+
+class SyncClient(Blocking[Client]):
     """The same methods as Client, blocking; streams and lists are generators.
 
     May be used from several threads.
 
         with SyncClient() as toban:
-            for run in toban.list_runs(workflow="nightly-report"):
-                print(run.id)
+            for run in toban.find_runs(workflow="nightly-report"):
+                print(run.name, run.state)
     """
 
     def __init__(
@@ -66,7 +122,7 @@ class SyncClient:
         retry_for: float = 10.0,
         connect_for: float | None = None,
     ) -> None:
-        self._client = Client(server, timeout=timeout, retry_for=retry_for, connect_for=connect_for)
+        self._target = Client(server, timeout=timeout, retry_for=retry_for, connect_for=connect_for)
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -75,85 +131,93 @@ class SyncClient:
     @property
     def address(self) -> Address:
         """The daemon's address."""
-        return self._client.address
+        return self._target.address
 
-    create_workflow = _blocking(Client.create_workflow)
-    update_workflow = _blocking(Client.update_workflow)
-    apply_definitions = _blocking(Client.apply_definitions)
-    get_workflow = _blocking(Client.get_workflow)
-    list_workflows = _iterating(Client.list_workflows)
-    delete_workflow = _blocking(Client.delete_workflow)
-    validate_workflow = _blocking(Client.validate_workflow)
-    list_workflow_versions = _iterating(Client.list_workflow_versions)
-    get_workflow_version = _blocking(Client.get_workflow_version)
-    restore_workflow_version = _blocking(Client.restore_workflow_version)
-    set_workflow_enabled = _blocking(Client.set_workflow_enabled)
-    preview_schedule = _blocking(Client.preview_schedule)
-    backfill_schedule = _blocking(Client.backfill_schedule)
-    explain_schedule = _blocking(Client.explain_schedule)
-    list_fires = _iterating(Client.list_fires)
+    @property
+    def _owner(self) -> SyncClient:
+        return self
 
-    create_job = _blocking(Client.create_job)
-    update_job = _blocking(Client.update_job)
-    get_job = _blocking(Client.get_job)
-    list_jobs = _iterating(Client.list_jobs)
-    delete_job = _blocking(Client.delete_job)
-    set_job_enabled = _blocking(Client.set_job_enabled)
-    run_job = _blocking(Client.run_job)
+    create_workflow = blocking(Client.create_workflow)
+    update_workflow = blocking(Client.update_workflow)
+    apply_definitions = blocking(Client.apply_definitions)
+    get_workflow = blocking(Client.get_workflow)
+    list_workflows = iterating(Client.list_workflows)
+    delete_workflow = blocking(Client.delete_workflow)
+    validate_workflow = blocking(Client.validate_workflow)
+    list_workflow_versions = iterating(Client.list_workflow_versions)
+    get_workflow_version = blocking(Client.get_workflow_version)
+    restore_workflow_version = blocking(Client.restore_workflow_version)
+    set_workflow_enabled = blocking(Client.set_workflow_enabled)
+    preview_schedule = blocking(Client.preview_schedule)
+    backfill_schedule = blocking(Client.backfill_schedule)
+    explain_schedule = blocking(Client.explain_schedule)
+    list_fires = iterating(Client.list_fires)
 
-    start_run = _blocking(Client.start_run)
-    plan_run = _blocking(Client.plan_run)
-    retry_run = _blocking(Client.retry_run)
-    start_retry = _blocking(Client.start_retry)
-    get_run = _blocking(Client.get_run)
-    get_current_run = _blocking(Client.get_current_run)
-    list_runs = _iterating(Client.list_runs)
-    cancel_run = _blocking(Client.cancel_run)
-    pause_run = _blocking(Client.pause_run)
-    resume_run = _blocking(Client.resume_run)
-    decide_approval = _blocking(Client.decide_approval)
-    delete_run = _blocking(Client.delete_run)
-    pin_run = _blocking(Client.pin_run)
-    unpin_run = _blocking(Client.unpin_run)
-    watch_run = _iterating(Client.watch_run)
-    wait_run = _blocking(Client.wait_run)
-    stream_logs = _iterating(Client.stream_logs)
-    list_process_executions = _iterating(Client.list_process_executions)
-    get_process_execution = _blocking(Client.get_process_execution)
-    list_artifacts = _iterating(Client.list_artifacts)
-    download_artifact = _iterating(Client.download_artifact)
+    create_job = blocking(Client.create_job)
+    update_job = blocking(Client.update_job)
+    get_job = blocking(Client.get_job)
+    list_jobs = iterating(Client.list_jobs)
+    delete_job = blocking(Client.delete_job)
+    set_job_enabled = blocking(Client.set_job_enabled)
+    run_job = blocking(Client.run_job)
 
-    emit_event = _blocking(Client.emit_event)
-    get_event = _blocking(Client.get_event)
-    list_events = _iterating(Client.list_events)
-    watch_events = _iterating(Client.watch_events)
-    resolve_event = _blocking(Client.resolve_event)
+    run = returning_run(Client.run)
+    find_run = returning_run(Client.find_run)
+    find_runs = yielding_runs(Client.find_runs)
 
-    create_schedule = _blocking(Client.create_schedule)
-    get_schedule = _blocking(Client.get_schedule)
-    list_schedules = _iterating(Client.list_schedules)
-    cancel_schedule = _blocking(Client.cancel_schedule)
-    cancel_by_subject = _blocking(Client.cancel_by_subject)
-    interpret_time = _blocking(Client.interpret_time)
+    start_run = blocking(Client.start_run)
+    plan_run = blocking(Client.plan_run)
+    retry_run = blocking(Client.retry_run)
+    start_retry = blocking(Client.start_retry)
+    get_run = blocking(Client.get_run)
+    get_current_run = blocking(Client.get_current_run)
+    list_runs = iterating(Client.list_runs)
+    cancel_run = blocking(Client.cancel_run)
+    pause_run = blocking(Client.pause_run)
+    resume_run = blocking(Client.resume_run)
+    decide_approval = blocking(Client.decide_approval)
+    delete_run = blocking(Client.delete_run)
+    pin_run = blocking(Client.pin_run)
+    unpin_run = blocking(Client.unpin_run)
+    watch_run = iterating(Client.watch_run)
+    wait_run = blocking(Client.wait_run)
+    stream_logs = iterating(Client.stream_logs)
+    list_process_executions = iterating(Client.list_process_executions)
+    get_process_execution = blocking(Client.get_process_execution)
+    list_artifacts = iterating(Client.list_artifacts)
+    download_artifact = iterating(Client.download_artifact)
 
-    list_dead_letters = _iterating(Client.list_dead_letters)
-    get_dead_letter = _blocking(Client.get_dead_letter)
-    requeue_dead_letter = _blocking(Client.requeue_dead_letter)
-    discard_dead_letter = _blocking(Client.discard_dead_letter)
+    emit_event = blocking(Client.emit_event)
+    get_event = blocking(Client.get_event)
+    list_events = iterating(Client.list_events)
+    watch_events = iterating(Client.watch_events)
+    resolve_event = blocking(Client.resolve_event)
 
-    get_info = _blocking(Client.get_info)
-    get_config = _blocking(Client.get_config)
-    doctor = _blocking(Client.doctor)
-    collect_garbage = _blocking(Client.collect_garbage)
-    drain = _blocking(Client.drain)
-    list_locks = _blocking(Client.list_locks)
-    release_lock = _blocking(Client.release_lock)
-    reload = _blocking(Client.reload)
-    resume = _blocking(Client.resume)
+    create_schedule = blocking(Client.create_schedule)
+    get_schedule = blocking(Client.get_schedule)
+    list_schedules = iterating(Client.list_schedules)
+    cancel_schedule = blocking(Client.cancel_schedule)
+    cancel_by_subject = blocking(Client.cancel_by_subject)
+    interpret_time = blocking(Client.interpret_time)
+
+    list_dead_letters = iterating(Client.list_dead_letters)
+    get_dead_letter = blocking(Client.get_dead_letter)
+    requeue_dead_letter = blocking(Client.requeue_dead_letter)
+    discard_dead_letter = blocking(Client.discard_dead_letter)
+
+    get_info = blocking(Client.get_info)
+    get_config = blocking(Client.get_config)
+    doctor = blocking(Client.doctor)
+    collect_garbage = blocking(Client.collect_garbage)
+    drain = blocking(Client.drain)
+    list_locks = blocking(Client.list_locks)
+    release_lock = blocking(Client.release_lock)
+    reload = blocking(Client.reload)
+    resume = blocking(Client.resume)
 
     def run_async(self, work: Callable[[Client], Coroutine[Any, Any, _Result]]) -> _Result:
         """Runs `work` with the asynchronous client, on the same connection, and waits for its result."""
-        return self._wait(lambda: work(self._client))
+        return self._wait(lambda: work(self._target))
 
     def close(self) -> None:
         """Ends every stream, closes the connection and ends the thread. May be repeated."""
@@ -163,7 +227,7 @@ class SyncClient:
             self._loop = self._thread = None
         if loop is None or thread is None:
             return
-        _Call(self._client.close).wait(loop)
+        _Call(self._target.close).wait(loop)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
 

@@ -40,6 +40,7 @@ class Runs(Control):
             record = self._daemon.add_run(request.workflow)
             if request.HasField("params"):
                 record.run.params.CopyFrom(request.params)
+            record.run.labels.update(request.labels)
             record.run.triggered_by = request.triggered_by
             record.run.scope = request.scope or "full"
             record.run.definition_scope = self._daemon.plan.definition_scope

@@ -185,6 +185,27 @@ async def test_retrying_ends(daemon: FakeDaemon) -> None:
             await client.get_info()
 
 
+async def test_a_daemon_that_does_not_run_is_reported_soon(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon.stop()
+    began = asyncio.get_running_loop().time()
+    async with Client(daemon.address) as client:
+        with pytest.raises(Unreachable):
+            await client.get_info()
+        with pytest.raises(Unreachable):
+            await anext(client.watch_run("x"))
+    assert asyncio.get_running_loop().time() - began < 2 * 2
+    # A step of a daemon that restarts waits for it.
+    monkeypatch.setenv("TOBAN_SERVER", daemon.address)
+    monkeypatch.setenv("TOBAN_RUN_ID", "r")
+    monkeypatch.setenv("TOBAN_ATTEMPT_TOKEN", "t")
+    async with Client(daemon.address, retry_for=60) as client:
+        calling = asyncio.create_task(client.get_info())
+        done, _ = await asyncio.wait([calling], timeout=1.5)
+        assert not done
+        daemon.start()
+        assert (await calling).pid == 4711
+
+
 async def test_a_daemon_never_reached_has_a_patience_of_its_own(daemon: FakeDaemon) -> None:
     daemon.lose["GetInfo"] = 1
     async with Client(daemon.address, retry_for=10, connect_for=0) as client:

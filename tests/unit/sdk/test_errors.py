@@ -63,6 +63,9 @@ async def test_an_invalid_definition_carries_every_problem(daemon: FakeDaemon) -
     assert caught.value.reason == "INVALID_DEFINITION"
     assert [(problem.line, problem.column) for problem in caught.value.problems] == [(4, 5), (6, 5)]
     assert isinstance(caught.value.problems[0], workflow_pb2.DefinitionProblem)
+    message, *lines = str(caught.value).split("\n")
+    assert message == caught.value.message
+    assert [line.split(": ")[0] for line in lines] == ["  4:5", "  6:5"]
 
 
 async def test_an_invalid_request_carries_its_violations(daemon: FakeDaemon) -> None:
@@ -79,6 +82,9 @@ async def test_an_invalid_request_carries_its_violations(daemon: FakeDaemon) -> 
     expected = Violation(field="params.n", description="expected an integer")
     assert caught.value.violations == (expected,)
     assert str(expected) == "params.n: expected an integer"
+    assert str(caught.value) == "no\n  params.n: expected an integer"
+    said = InvalidArgument("invalid parameters: n: expected an integer", violations=[expected])
+    assert str(said) == said.message
 
 
 async def test_details_of_an_unknown_kind_hide_nothing(daemon: FakeDaemon) -> None:

@@ -92,6 +92,7 @@ def apply(
 def _apply(client: SyncClient, checked: CheckedFiles, *, dry_run: bool, force: bool) -> Iterable[ApplyResult]:
     """Jobs first. Raises Failure."""
     from toban.sdk import DefinitionText
+    from toban.sdk.errors import problem_text
     from toban.v1 import workflow_pb2
 
     # The file's directory means something to a daemon on this machine only.
@@ -104,9 +105,9 @@ def _apply(client: SyncClient, checked: CheckedFiles, *, dry_run: bool, force: b
     problems = [problem for applied in answer.definitions for problem in applied.problems]
     if not answer.valid:
         errors = sum(not problem.warning for problem in problems) + answer.problems_left_out
-        raise _invalid(map(_shown, problems), errors)
+        raise _invalid(map(problem_text, problems), errors)
     for problem in problems:
-        complain(_shown(problem))
+        complain(problem_text(problem))
     given = {each.name: each for each in checked.definitions}
     for applied in sorted(answer.definitions, key=lambda each: each.kind != workflow_pb2.DEFINITION_KIND_JOB):
         yield ApplyResult(
@@ -114,7 +115,7 @@ def _apply(client: SyncClient, checked: CheckedFiles, *, dry_run: bool, force: b
             kind=_word(workflow_pb2.DefinitionKind.Name(applied.kind)),
             outcome=_word(workflow_pb2.ApplyOutcome.Name(applied.outcome)),
             version=applied.version,
-            warnings=list(map(_shown, applied.problems)),
+            warnings=list(map(problem_text, applied.problems)),
             also=applied.updated_workflows,
             diff=_difference(client, applied, given[applied.name]) if dry_run else "",
         )
@@ -172,12 +173,6 @@ def _invalid(problems: Iterable[str], errors: int) -> Failure:
 def _word(name: str) -> str:
     """The last word of an enum's value, such as `created`."""
     return name.rpartition("_")[2].lower()
-
-
-def _shown(problem: workflow_pb2.DefinitionProblem) -> str:
-    kind = "warning: " if problem.warning else ""
-    path = f"{problem.path}: " if problem.path else ""
-    return f"{problem.file}:{problem.line}:{problem.column}: {kind}{path}{problem.message}"
 
 
 def _directories(paths: Sequence[str]) -> list[str]:
