@@ -90,6 +90,8 @@ class WaitingFor(StrEnum):
     INTERVAL = auto()
     LOCK = auto()
     TIME = auto()
+    EVENT = auto()
+    FILE = auto()
 
 
 class SkipReason(StrEnum):
