@@ -177,6 +177,7 @@ def test_other_holidays_of_a_release_are_another_calendar() -> None:
     assert found["country"] == "jp"
     assert found["data"]
     assert (default_calendar("jp"), default_calendar("")) == (JP, {})
+    assert [default_calendar(path) for path in ("/a", "C:\\a")] == [{"file": "/a"}, {"file": "C:\\a"}]
 
 
 def test_a_calendar_without_business_days_is_never_due() -> None:

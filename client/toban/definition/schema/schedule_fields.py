@@ -138,7 +138,7 @@ CalendarInput = Annotated[
                 _COUNTRY,
                 {
                     "type": "object",
-                    "properties": {"file": {"type": "string", "pattern": "^/"}},
+                    "properties": {"file": {"type": "string", "examples": ["/etc/toban/holidays"]}},
                     "required": ["file"],
                     "additionalProperties": False,
                 },

@@ -8,12 +8,12 @@ daemon has read it. `data` is the version of the package, so that other holidays
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import lru_cache
 from importlib.metadata import version
+from pathlib import PureWindowsPath
 from typing import Any, Protocol
 
 from toban.definition.timing.cron import DAY_SECONDS, Cron
@@ -100,10 +100,15 @@ def check_calendar(value: Any) -> dict[str, Any]:
         path = value["file"]
         if len(value) > 1:
             raise ValueError("a calendar with file has no other fields: write them into the file")
-        if not isinstance(path, str) or not os.path.isabs(path):
+        if not isinstance(path, str) or not _is_absolute(path):
             raise ValueError(f"expected the absolute path of a file, found {path!r}")
         return {"file": path}
     return _own(value)
+
+
+def _is_absolute(path: str) -> bool:
+    """On the machine of the daemon, which may be another one."""
+    return path.startswith("/") or PureWindowsPath(path).is_absolute()
 
 
 def check_country(code: str) -> str:
@@ -180,7 +185,7 @@ def _dates(name: str, given: Any) -> list[str]:
 
 def default_calendar(setting: str) -> dict[str, Any]:
     """The calendar that a setting names: a country, or the path of a file; empty if it is empty. Raises ValueError."""
-    return check_calendar({"file": setting} if os.path.isabs(setting) else setting) if setting else {}
+    return check_calendar({"file": setting} if _is_absolute(setting) else setting) if setting else {}
 
 
 def with_data(calendar: Mapping[str, Any], read_file: Callable[[str], str]) -> dict[str, Any]:
