@@ -99,6 +99,8 @@ def test_a_lock_of_size_two_has_two_holders(daemon: Daemon, tmp_path: Path) -> N
     third = daemon.start_run("pair-three")
     wait = reaches_lock(daemon, third, "only")
     assert {(user.run_id, user.step) for user in wait.held_by} == {(first, "only"), (second, "only")}
+    held_up = daemon.get_run(third)
+    assert (waits_for(held_up), list(held_up.waiting_steps)) == ("LOCK", ["only"])
     gates[0].release_now()
     daemon.wait_started(third, "only")
     for each in gates[1:]:

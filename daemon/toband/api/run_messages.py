@@ -100,7 +100,7 @@ def run(value: Run, plan: Plan | None = None, *, title: str = "") -> run_pb2.Run
     made.params.update(dict(value.params))
     _add_progress(made, value.progress)
     if not made.waiting_for and value.state is RunState.RUNNING:
-        _add_held_up(made, value)
+        add_held_up(made, value)
     if value.ending is not None:
         made.ending.CopyFrom(_run_ending(value.ending))
     if value.finally_part is not None:
@@ -162,7 +162,7 @@ def _finally_part(value: FinallyPart) -> run_pb2.FinallyPart:
     return made
 
 
-def _add_held_up(made: run_pb2.Run, value: Run) -> None:
+def add_held_up(made: run_pb2.Run, value: Run) -> None:
     """The run waits if all steps that have started wait."""
     begun = [each for each in made.steps if value.steps[each.id].state.moving and not each.instances]
     if begun and all(each.waiting_for for each in begun):

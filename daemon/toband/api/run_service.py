@@ -323,9 +323,11 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         for step in waiting:
             step.waiting_for = step.waiting_for or pb.WAITING_FOR_SLOT
         locked = [step for step in made.steps if self._waits_for_locks(run.id, step)]
-        if (waiting or locked) and not made.waiting_for:
-            made.waiting_for = pb.WAITING_FOR_SLOT if waiting else pb.WAITING_FOR_LOCK
-            made.waiting_steps.extend(step.id for step in (waiting or locked)[: run_messages.WAITING_STEPS])
+        if waiting and not made.waiting_for:
+            made.waiting_for = pb.WAITING_FOR_SLOT
+            made.waiting_steps.extend(step.id for step in waiting[: run_messages.WAITING_STEPS])
+        elif locked and not made.waiting_for:
+            run_messages.add_held_up(made, run)
         del made.steps[pages.fitting(made.steps, pages.ROOM - made.params.ByteSize()) :]
         return made
 
