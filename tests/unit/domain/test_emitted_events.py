@@ -126,4 +126,5 @@ def test_what_conditions_see_of_an_event() -> None:
         "source_step": "",
         "depth": 2,
         "at": "2026-03-02T12:00:00+00:00",
+        "coalesced": 1,
     }
