@@ -134,7 +134,7 @@ def test_twenty_megabytes_come_back_to_the_byte(daemon: Daemon) -> None:
     assert len(printed) == 20_000_000
     assert printed == b"".join(b"%09d\n" % n for n in range(2_000_000))
     assert run_state(daemon.wait_run(run_id)) == "SUCCEEDED"
-    assert daemon.process_of(run_id, "only").stdout_bytes == 20_000_000
+    assert daemon.process_of(run_id, "only").stdout_log_bytes == 20_000_000
 
 
 def test_bytes_that_are_no_text_come_back_exactly(daemon: Daemon) -> None:
@@ -144,7 +144,7 @@ def test_bytes_that_are_no_text_come_back_exactly(daemon: Daemon) -> None:
     run, process = ended(daemon, "bytes")
     assert run_state(run) == "SUCCEEDED"
     assert daemon.log_of(run.id) == {OUT: expected[0], ERR: expected[1]}
-    assert (process.stdout_bytes, process.stderr_bytes) == tuple(map(len, expected))
+    assert (process.stdout_log_bytes, process.stderr_log_bytes) == tuple(map(len, expected))
 
 
 def test_a_step_that_closes_its_output_is_waited_for(daemon: Daemon, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_step_that_closes_its_output_is_waited_for(daemon: Daemon, tmp_path: P
 def test_a_step_that_prints_nothing_and_one_that_stops_itself(daemon: Daemon) -> None:
     apply(daemon, "silent", "exit 0")
     run, process = ended(daemon, "silent")
-    assert (run_state(run), process.stdout_bytes, process.stderr_bytes) == ("SUCCEEDED", 0, 0)
+    assert (run_state(run), process.stdout_log_bytes, process.stderr_log_bytes) == ("SUCCEEDED", 0, 0)
     assert daemon.log_of(run.id) == {}
     process = stopped(daemon)
     assert (process_state(process), process.signal) == ("TIMED_OUT", 9)

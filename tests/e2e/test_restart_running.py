@@ -192,7 +192,7 @@ def test_parallel_steps_are_all_taken_up_and_keep_their_pids(life: Life) -> None
         process = life.daemon.process_of(run.id, name)
         assert process.pid == life.pids[f"wide.{name}"].pid
         assert process.attempt == 1
-        assert process.stdout_bytes == len(f"{name} one\n{name} two\n")
+        assert process.stdout_log_bytes == len(f"{name} one\n{name} two\n")
     assert len(life.daemon.processes(run.id)) == 4
 
 

@@ -330,7 +330,7 @@ class _Run(StepChecks):
     def _compare(self, process: run_pb2.ProcessExecution, got: Sequence[bytes], whole: Sequence[bytes]) -> None:
         """All of it if the step came to its end, else as far as it came."""
         ended = process_state(process) in ("COMPLETED", "FAILED")
-        counted = (process.stdout_bytes, process.stderr_bytes)
+        counted = (process.stdout_log_bytes, process.stderr_log_bytes)
         for data, expected, count, name in zip(got, whole, counted, ("out", "err"), strict=True):
             if ended and data != expected:
                 at = _difference(data, expected)

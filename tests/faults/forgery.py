@@ -211,7 +211,7 @@ class Forged:
         for stream, data in zip((OUT, ERR), said, strict=True):
             if data:
                 self.streams[run_id][step, attempt, stream] = data
-        made.stdout_bytes, made.stderr_bytes = map(len, said)
+        made.stdout_log_bytes, made.stderr_log_bytes = map(len, said)
         self.processes[run_id].append(made)
         return made
 

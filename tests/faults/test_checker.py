@@ -69,7 +69,7 @@ def _takes(made: Forged, run: str, step: str, seconds: float) -> None:
 
 def _log(made: Forged, run: str, step: str, data: bytes) -> None:
     made.streams[run][step, 1, OUT] = data
-    made.process(run, step).stdout_bytes = len(data)
+    made.process(run, step).stdout_log_bytes = len(data)
 
 
 def _did_work_and_failed(made: Forged) -> None:
@@ -119,7 +119,7 @@ def _not_started(made: Forged) -> None:
     _drop(made, "B failing bad", "E failing bad")
     made.process("failing", "bad").pid = 0
     made.streams["failing"].pop(("bad", 1, OUT))
-    made.process("failing", "bad").stdout_bytes = 0
+    made.process("failing", "bad").stdout_log_bytes = 0
 
 
 def _process(made: Forged, run: str, step: str, attempt: int = 1) -> run_pb2.ProcessExecution:
@@ -244,7 +244,7 @@ FORGERIES: list[tuple[str, Forge, Kind]] = [
     ("log twice", lambda m: _log(m, "plain", "a", b"a a1\na a1\n"), Kind.LOG),
     ("wrong beginning of a log", lambda m: _log(m, "slow", "slow", b"slow x"), Kind.LOG),
     ("log gone", lambda m: _log(m, "failing", "bad", b""), Kind.LOG),
-    ("sizes are wrong", lambda m: setattr(m.process("plain", "a"), "stderr_bytes", 5), Kind.LOG),
+    ("sizes are wrong", lambda m: setattr(m.process("plain", "a"), "stderr_log_bytes", 5), Kind.LOG),
     ("told to be incomplete", lambda m: m.incomplete.add("plain"), Kind.LOG),
     ("repeated text is wrong", lambda m: _log(m, "plain", "b", b"b b1 a a2\n"), Kind.LOG),
     ("failed with a retry left", _gave_up_early, Kind.SKIPPED),

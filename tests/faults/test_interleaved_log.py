@@ -39,7 +39,7 @@ def test_a_million_lines_outlive_two_kills_to_the_byte(tmp_path: Path) -> None:
         again = daemon.log_of(run_id)
     expected = interleaving_step.text(LINES)
     assert run_state(run) == "SUCCEEDED", run.error_message
-    assert (process.stdout_bytes, process.stderr_bytes) == tuple(map(len, expected))
+    assert (process.stdout_log_bytes, process.stderr_log_bytes) == tuple(map(len, expected))
     # Not compared by assert itself, which would describe the difference of megabytes.
     for got in (printed, again):
         assert set(got) == {run_pb2.LOG_STREAM_STDOUT, run_pb2.LOG_STREAM_STDERR}

@@ -84,7 +84,9 @@ for number in range(20000):
     assert printed[OUT] == b"".join(b"%06d out %s\n" % (n, b"x" * 40) for n in range(20000))
     assert printed[ERR] == b"".join(b"%06d err\n" % n for n in range(20000))
     execution = shared.executions(run.id)["print"]
-    assert (execution.stdout_bytes, execution.stderr_bytes) == tuple(len(printed[stream]) for stream in (OUT, ERR))
+    assert (execution.stdout_log_bytes, execution.stderr_log_bytes) == tuple(
+        len(printed[stream]) for stream in (OUT, ERR)
+    )
 
 
 def test_standard_input(shared: Daemon) -> None:

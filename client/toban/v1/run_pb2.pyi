@@ -1486,8 +1486,8 @@ class ProcessExecution(_message.Message):
     STARTED_AT_FIELD_NUMBER: _builtins.int
     FINISHED_AT_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
-    STDOUT_BYTES_FIELD_NUMBER: _builtins.int
-    STDERR_BYTES_FIELD_NUMBER: _builtins.int
+    STDOUT_LOG_BYTES_FIELD_NUMBER: _builtins.int
+    STDERR_LOG_BYTES_FIELD_NUMBER: _builtins.int
     DROPPED_BYTES_FIELD_NUMBER: _builtins.int
     ITERATION_FIELD_NUMBER: _builtins.int
     CHECK_FIELD_NUMBER: _builtins.int
@@ -1522,8 +1522,9 @@ class ProcessExecution(_message.Message):
     error_class: Global___ErrorClass.ValueType
     error_message: _builtins.str
     """For people: why it could not be started, was lost, or was ended; empty if it exited by itself."""
-    stdout_bytes: _builtins.int
-    stderr_bytes: _builtins.int
+    stdout_log_bytes: _builtins.int
+    """Bytes of each stream in the log."""
+    stderr_log_bytes: _builtins.int
     dropped_bytes: _builtins.int
     """Bytes of output that were dropped, because of a limit or a full disk."""
     iteration: _builtins.int
@@ -1576,8 +1577,8 @@ class ProcessExecution(_message.Message):
         started_at: _timestamp_pb2.Timestamp | None = ...,
         finished_at: _timestamp_pb2.Timestamp | None = ...,
         resources: Global___ResourceUse | None = ...,
-        stdout_bytes: _builtins.int = ...,
-        stderr_bytes: _builtins.int = ...,
+        stdout_log_bytes: _builtins.int = ...,
+        stderr_log_bytes: _builtins.int = ...,
         dropped_bytes: _builtins.int = ...,
         iteration: _builtins.int = ...,
         check: _builtins.bool = ...,
@@ -1591,7 +1592,7 @@ class ProcessExecution(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "ending", b"ending", "exit_code", b"exit_code", "finished_at", b"finished_at", "launched_at", b"launched_at", "resources", b"resources", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "check", b"check", "child_run", b"child_run", "command", b"command", "dropped_bytes", b"dropped_bytes", "ending", b"ending", "error_class", b"error_class", "error_message", b"error_message", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "iteration", b"iteration", "job", b"job", "launched_at", b"launched_at", "pid", b"pid", "resources", b"resources", "run_id", b"run_id", "signal", b"signal", "started_at", b"started_at", "state", b"state", "stderr", b"stderr", "stderr_bytes", b"stderr_bytes", "stderr_truncated", b"stderr_truncated", "stdout", b"stdout", "stdout_bytes", b"stdout_bytes", "stdout_truncated", b"stdout_truncated", "step", b"step", "step_title", b"step_title", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "check", b"check", "child_run", b"child_run", "command", b"command", "dropped_bytes", b"dropped_bytes", "ending", b"ending", "error_class", b"error_class", "error_message", b"error_message", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "iteration", b"iteration", "job", b"job", "launched_at", b"launched_at", "pid", b"pid", "resources", b"resources", "run_id", b"run_id", "signal", b"signal", "started_at", b"started_at", "state", b"state", "stderr", b"stderr", "stderr_log_bytes", b"stderr_log_bytes", "stderr_truncated", b"stderr_truncated", "stdout", b"stdout", "stdout_log_bytes", b"stdout_log_bytes", "stdout_truncated", b"stdout_truncated", "step", b"step", "step_title", b"step_title", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015

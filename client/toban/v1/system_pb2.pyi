@@ -859,11 +859,11 @@ class Lock(_message.Message):
     HOLDERS_FIELD_NUMBER: _builtins.int
     LEFTOVERS_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
-    WAITING_COUNT_FIELD_NUMBER: _builtins.int
+    WAITING_TOTAL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     size: _builtins.int
     """How many users may hold it at once."""
-    waiting_count: _builtins.int
+    waiting_total: _builtins.int
     @_builtins.property
     def holders(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.LockUser]:
         """At most 100 of them."""
@@ -884,11 +884,11 @@ class Lock(_message.Message):
         holders: _abc.Iterable[_run_pb2.LockUser] | None = ...,
         leftovers: _abc.Iterable[Global___LockLeftover] | None = ...,
         waiting: _abc.Iterable[_run_pb2.LockUser] | None = ...,
-        waiting_count: _builtins.int = ...,
+        waiting_total: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["holders", b"holders", "leftovers", b"leftovers", "name", b"name", "size", b"size", "waiting", b"waiting", "waiting_count", b"waiting_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holders", b"holders", "leftovers", b"leftovers", "name", b"name", "size", b"size", "waiting", b"waiting", "waiting_total", b"waiting_total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -36,7 +36,7 @@ class LockMessages:
             holders=self._users(view.holders[:USERS]),
             leftovers=map(leftover, view.leftovers),
             waiting=self._users(view.waiting[:USERS]),
-            waiting_count=len(view.waiting),
+            waiting_total=len(view.waiting),
         )
 
     def _users(self, users: Iterable[LockUser]) -> Sequence[run_pb2.LockUser]:

@@ -348,8 +348,8 @@ def process_execution(
             system_time=duration(value.resources.system_time),
             max_rss_bytes=value.resources.max_rss_bytes,
         ),
-        stdout_bytes=value.stdout_bytes,
-        stderr_bytes=value.stderr_bytes,
+        stdout_log_bytes=value.stdout_bytes,
+        stderr_log_bytes=value.stderr_bytes,
         dropped_bytes=value.dropped_bytes,
     )
     if value.error_class is not None:

@@ -74,8 +74,8 @@ def test_everything_comes_back_by_step_and_stream(daemon: Daemon, chatty: pb.Run
         assert process.started_at.ToMicroseconds() <= times[0]
         assert times[-1] <= process.finished_at.ToMicroseconds()
     for process in processes.values():
-        assert process.stdout_bytes == len(every[process.step, OUT])
-        assert process.stderr_bytes == len(every[process.step, ERR])
+        assert process.stdout_log_bytes == len(every[process.step, OUT])
+        assert process.stderr_log_bytes == len(every[process.step, ERR])
 
 
 def test_a_follower_of_an_ended_run_gets_all_and_the_end_at_once(daemon: Daemon, chatty: pb.Run) -> None:
@@ -253,7 +253,7 @@ def test_structured_lines_are_left_out_and_log_lines_have_a_level(daemon: Daemon
     daemon.wait_run(run_id)
     assert daemon.log_of(run_id, "use")[OUT] == b"begin\n::progres 2/2\n::progress 2/2|trouble"
     process = daemon.process_of(run_id, "talk")
-    assert (process.stdout_bytes, process.stderr_bytes) == tuple(map(len, raw.values()))
+    assert (process.stdout_log_bytes, process.stderr_log_bytes) == tuple(map(len, raw.values()))
 
     # Every position of a follower continues in its own view, and each view is the same for a late reader.
     for raw_view, expected in ((False, view), (True, raw)):
@@ -351,7 +351,7 @@ def test_a_reader_that_does_not_read_slows_nobody(daemon: Daemon) -> None:
         next(stream)
     run = daemon.wait_run(run_id)
     assert run_state(run) == "SUCCEEDED"
-    assert daemon.process_of(run_id, "only").stdout_bytes == size
+    assert daemon.process_of(run_id, "only").stdout_log_bytes == size
     for stream in stuck[:2]:
         cast(Any, stream).cancel()
     rest = sum(len(record.data) for message in stuck[2] for record in message.chunk.records)

@@ -395,7 +395,7 @@ def test_a_process_has_the_end_of_its_output(daemon: Daemon, tmp_path: Path) -> 
     whole = "".join(f"{number}\n" for number in range(1, 40001))
     assert (large.stdout, large.stdout_truncated) == (whole[-64 * 1024 :], True)
     assert (large.stderr, large.stderr_truncated) == ("first\n\ufffd\n", False)
-    assert (shown("large", without_output=True).stdout, large.stdout_bytes) == ("", len(whole))
+    assert (shown("large", without_output=True).stdout, large.stdout_log_bytes) == ("", len(whole))
     gate.release_now()
     daemon.wait_run(run_id)
     (listed,) = daemon.runs.ListProcessExecutions(

@@ -296,9 +296,9 @@ def test_all_logs_together_have_a_limit(tmp_path: Path) -> None:
         process = daemon.process_of(second.id, "shout")
         whole = daemon.process_of(full.id, "shout")
         assert process.dropped_bytes > 0
-        kept = process.stdout_bytes + process.stderr_bytes
+        kept = process.stdout_log_bytes + process.stderr_log_bytes
         # On a slow machine the logs may be found too large while the first run still prints.
-        printed = whole.stdout_bytes + whole.stderr_bytes + whole.dropped_bytes
+        printed = whole.stdout_log_bytes + whole.stderr_log_bytes + whole.dropped_bytes
         assert kept + process.dropped_bytes == printed
 
         # Without the first run there is room again.
@@ -309,5 +309,5 @@ def test_all_logs_together_have_a_limit(tmp_path: Path) -> None:
         # It stays within the limit, so that it does not matter when the logs are added up again.
         daemon.apply(LOUD.replace("loud", "less").replace(str(LINES), str(LINES // 10)))
         third = daemon.process_of(daemon.run("less").id, "shout")
-        assert third.stdout_bytes + third.stderr_bytes > 256 * 1024
+        assert third.stdout_log_bytes + third.stderr_log_bytes > 256 * 1024
         assert third.dropped_bytes == 0

@@ -15,7 +15,7 @@ STEP = run_pb2.LockUser(run_id="0193", workflow="report", run_number=2, step="re
 def locks(daemon: FakeDaemon) -> list[system_pb2.Lock]:
     left = system_pb2.LockLeftover(run_id="0190", workflow="import", step="load", process_execution_id="0191")
     daemon.locks = [
-        system_pb2.Lock(name="db", size=1, holders=[USER], waiting=[STEP], waiting_count=3),
+        system_pb2.Lock(name="db", size=1, holders=[USER], waiting=[STEP], waiting_total=3),
         system_pb2.Lock(name="gpu", size=2, leftovers=[left]),
     ]
     return daemon.locks
@@ -27,7 +27,7 @@ def test_list(cli: Cli, locks: list[system_pb2.Lock]) -> None:
     assert " ".join(first.split()) == "db 1 backup#7 report#2 step read; and 2 more"
     assert second.startswith("gpu   2     processes left by import step load since")
     assert cli("locks", "list", "-o", "name").out == "db\ngpu\n"
-    assert [lock["waiting_count"] for lock in cli("locks", "list", "-o", "json").data] == ["3", "0"]
+    assert [lock["waiting_total"] for lock in cli("locks", "list", "-o", "json").data] == ["3", "0"]
 
 
 def test_no_locks(cli: Cli, daemon: FakeDaemon) -> None:

@@ -165,7 +165,7 @@ def test_processes(cli: Cli, failed: RunRecord) -> None:
                 signal=9,
                 pid=77,
                 error_message="killed",
-                stdout_bytes=1536,
+                stdout_log_bytes=1536,
             ),
             run_pb2.ProcessExecution(
                 id="p1", step="build", attempt=1, state=run_pb2.PROCESS_STATE_COMPLETED, exit_code=0

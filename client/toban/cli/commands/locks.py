@@ -57,7 +57,7 @@ def _holders(lock: system_pb2.Lock) -> str:
 
 def _waiting(lock: system_pb2.Lock) -> str:
     names = "; ".join(map(lock_user, lock.waiting))
-    more = lock.waiting_count - len(lock.waiting)
+    more = lock.waiting_total - len(lock.waiting)
     return f"{names}; and {more} more" if more > 0 else names
 
 

@@ -49,7 +49,7 @@ def process_note(process: run_pb2.ProcessExecution) -> str:
 
 def output_text(process: run_pb2.ProcessExecution) -> str:
     """How much output was kept and dropped."""
-    kept = size_text(process.stdout_bytes + process.stderr_bytes)
+    kept = size_text(process.stdout_log_bytes + process.stderr_log_bytes)
     return f"{kept}, {size_text(process.dropped_bytes)} dropped" if process.dropped_bytes else kept
 
 
