@@ -37,7 +37,7 @@ CASES: list[dict[str, Any]] = YAML(typ="safe").load(
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy: whatever a run should leave beside its definition is found, and is not left in the sources."""
     copy = tmp_path_factory.mktemp("of") / "examples"
-    shutil.copytree(EXAMPLES, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(EXAMPLES, copy, ignore=shutil.ignore_patterns("__pycache__", "integrations"))
     return copy
 
 

@@ -17,7 +17,7 @@ from toban.definition.source.yaml_source import read_documents
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-EXAMPLES = sorted([*ROOT.glob("examples/**/*.yaml"), *ROOT.glob("examples/**/*.yml")])
+EXAMPLES = sorted([*ROOT.glob("examples/*.yaml"), *ROOT.glob("examples/integrations/*.yaml")])
 FENCE = re.compile(r"^( *)```ya?ml\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 SCHEMA = Draft202012Validator(json_schema())
 
