@@ -22,6 +22,12 @@ from toban.cli.syntax import Command, Context, ExitCommand, Group, Option, Usage
 from toban.cli.syntax.program import Entry, Program
 
 
+def _contexts(incomplete: str) -> list[str]:
+    from toban.cli.args.completers import context_names
+
+    return context_names(incomplete)
+
+
 def options(
     server: Annotated[
         str | None,
@@ -29,6 +35,15 @@ def options(
             "--server",
             metavar="ADDRESS",
             help="Daemon to use: unix:///path or host:port; also TOBAN_SERVER (default: a local daemon).",
+        ),
+    ] = None,
+    context: Annotated[
+        str | None,
+        Option(
+            "--context",
+            metavar="NAME",
+            help="Daemon to use, by the name that `toban context add` gave it; also TOBAN_CONTEXT.",
+            autocompletion=_contexts,
         ),
     ] = None,
     output: Annotated[

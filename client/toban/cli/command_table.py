@@ -39,6 +39,7 @@ SECTIONS: Final = {
         Entry("system", "Inspect and maintain the daemon.", "system"),
     ),
     "This program": (
+        Entry("context", "Name daemons, and choose the one to use.", "context"),
         Entry("completion", "Print the completion script for a shell.", "completion"),
         Entry("version", "Show the version of this client.", "version"),
     ),

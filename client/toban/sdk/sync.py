@@ -118,11 +118,12 @@ class SyncClient(Blocking[Client]):
         self,
         server: str | None = None,
         *,
+        context: str | None = None,
         timeout: float = 30.0,
         retry_for: float = 10.0,
         connect_for: float | None = None,
     ) -> None:
-        self._target = Client(server, timeout=timeout, retry_for=retry_for, connect_for=connect_for)
+        self._target = Client(server, context=context, timeout=timeout, retry_for=retry_for, connect_for=connect_for)
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

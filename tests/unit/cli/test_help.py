@@ -23,6 +23,7 @@ GROUPS = [
     "locks",
     "system",
     "import",
+    "context",
 ]
 COMMANDS = [
     "apply",
@@ -89,6 +90,12 @@ COMMANDS = [
     "system reload",
     "system resume",
     "dev",
+    "context add",
+    "context use",
+    "context list",
+    "context show",
+    "context rename",
+    "context remove",
     "completion",
     "version",
 ]
