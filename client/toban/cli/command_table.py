@@ -18,6 +18,10 @@ SECTIONS: Final = {
         Entry("jobs", "Show, run and manage stored jobs.", "jobs"),
         Entry("import", "Write workflow files from the jobs of another scheduler.", "import_"),
     ),
+    "Overview": (
+        Entry("status", "Show the daemon, every workflow, and what failed lately.", "status"),
+        Entry("top", "Show running steps by their use of CPU and memory.", "top"),
+    ),
     "Runs": (
         Entry("run", "Start a run of a workflow.", "run"),
         Entry("runs", "Show and control runs.", "runs"),

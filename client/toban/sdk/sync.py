@@ -143,6 +143,8 @@ class SyncClient(Blocking[Client]):
     apply_definitions = blocking(Client.apply_definitions)
     get_workflow = blocking(Client.get_workflow)
     list_workflows = iterating(Client.list_workflows)
+    list_workflow_summaries = iterating(Client.list_workflow_summaries)
+    get_overview = blocking(Client.get_overview)
     delete_workflow = blocking(Client.delete_workflow)
     validate_workflow = blocking(Client.validate_workflow)
     list_workflow_versions = iterating(Client.list_workflow_versions)

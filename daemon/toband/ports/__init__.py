@@ -111,6 +111,13 @@ from toband.ports.store import (
     StoreTakenOverError,
     StoreWatcher,
 )
+from toband.ports.summaries import (
+    FAILURES_COUNTED,
+    RATED_RUNS,
+    RunTotals,
+    SummaryStore,
+    WorkflowSummary,
+)
 from toband.ports.watched_paths import (
     FileChange,
     PathChange,
@@ -120,7 +127,9 @@ from toband.ports.watched_paths import (
 
 __all__ = [
     "BY_API",
+    "FAILURES_COUNTED",
     "PAGE",
+    "RATED_RUNS",
     "ActiveRunError",
     "AlarmClock",
     "Archive",
@@ -193,6 +202,7 @@ __all__ = [
     "RunSize",
     "RunSpan",
     "RunStore",
+    "RunTotals",
     "Sandbox",
     "ScheduleStore",
     "Space",
@@ -210,12 +220,14 @@ __all__ = [
     "StoredSize",
     "StoredWorkflow",
     "Stray",
+    "SummaryStore",
     "TriggerStore",
     "UpdateResult",
     "Values",
     "WatchChanges",
     "WorkflowExistsError",
     "WorkflowOwnedError",
+    "WorkflowSummary",
     "WorkflowText",
     "WorkflowVersion",
     "WrongPath",

@@ -14,6 +14,7 @@ from toband.ports.records import Counts, Inspection
 from toband.ports.retention import RetentionStore
 from toband.ports.runs import RunStore
 from toband.ports.schedules import FireLedger, ScheduleStore
+from toband.ports.summaries import SummaryStore
 
 
 class DatabaseChecks(Protocol):
@@ -51,6 +52,7 @@ class Store(
     EventStore,
     TriggerStore,
     RetentionStore,
+    SummaryStore,
     DatabaseChecks,
     Protocol,
 ):

@@ -164,8 +164,8 @@ class SqlRuns(OpenDatabase):
                 query = query.where(run_labels.c.workflow == workflow)
             if states:
                 query = query.where(unindexed(runs.c.state).in_([state.value for state in states]))
-            return [_header(tuple(row)) for row in connection.execute(query)]
-        return [_header(tuple(row)) for row in newest(connection, runs, workflow, states, before, limit)]
+            return [header(tuple(row)) for row in connection.execute(query)]
+        return [header(tuple(row)) for row in newest(connection, runs, workflow, states, before, limit)]
 
     @writing
     def pin_run(self, session: WriteSession, run_id: str, pin: Pin | None) -> bool:
@@ -179,7 +179,7 @@ class SqlRuns(OpenDatabase):
         row = next(iter(newest(connection, runs, workflow, ACTIVE_RUNS, "", 1)), None)
         if row is None:
             row = connection.execute(_NEWEST, {"workflow": workflow}).first()
-        return None if row is None else _with_values(connection, _header(tuple(row)))
+        return None if row is None else _with_values(connection, header(tuple(row)))
 
     @reading
     def active_run_ids(self, connection: Connection) -> Sequence[str]:
@@ -302,7 +302,7 @@ def _find(connection: Connection, run_id: str, after: int = -1, limit: int = _AL
     for found in connection.execute(_STEPS, page):
         step = _step(tuple(found))
         steps[step.id] = step
-    return _with_values(connection, _header(tuple(row), steps))
+    return _with_values(connection, header(tuple(row), steps))
 
 
 def _with_values(connection: Connection, run: Run) -> Run:
@@ -336,7 +336,8 @@ def _step(row: tuple[Any, ...]) -> StepRun:
     return step_from(values, None if attempt["id"] is None else attempt_from(attempt))
 
 
-def _header(row: tuple[Any, ...], steps: dict[str, StepRun] | None = None) -> Run:
+def header(row: tuple[Any, ...], steps: dict[str, StepRun] | None = None) -> Run:
+    """The run of a row with all columns; without its large values."""
     return run_from(dict(zip(RUN_COLUMNS, row, strict=True)), {} if steps is None else steps)
 
 
