@@ -43,7 +43,7 @@ OutputOption = Annotated[
     ),
 ]
 
-LimitOption = Annotated[int, Option("--limit", min=1, metavar="N", help="Show at most N.")]
+LimitOption = Annotated[int, Option("--limit", "-n", min=1, metavar="N", help="Show at most N.")]
 
 ForceOption = Annotated[
     bool,

@@ -175,6 +175,7 @@ class SyncClient(Blocking[Client]):
     get_run = blocking(Client.get_run)
     get_current_run = blocking(Client.get_current_run)
     list_runs = iterating(Client.list_runs)
+    find_ids = blocking(Client.find_ids)
     cancel_run = blocking(Client.cancel_run)
     pause_run = blocking(Client.pause_run)
     resume_run = blocking(Client.resume_run)

@@ -66,9 +66,9 @@ _LANES: Mapping[str, str] = {
     """,
     "read": """
         GetWorkflow ListWorkflows ListWorkflowSummaries GetOverview ListWorkflowVersions GetWorkflowVersion
-        PreviewSchedule ExplainSchedule ListFires GetJob ListJobs GetRun GetCurrentRun ListRuns ListProcessExecutions
-        GetProcessExecution ListArtifacts ListDeadLetters GetDeadLetter GetEvent ListEvents GetSchedule ListSchedules
-        InterpretTime ListLocks List
+        PreviewSchedule ExplainSchedule ListFires GetJob ListJobs GetRun GetCurrentRun ListRuns FindIds
+        ListProcessExecutions GetProcessExecution ListArtifacts ListDeadLetters GetDeadLetter GetEvent ListEvents
+        GetSchedule ListSchedules InterpretTime ListLocks List
     """,
     "write": """
         StartRun RetryRun RunJob RequeueDeadLetter EmitEvent CreateSchedule

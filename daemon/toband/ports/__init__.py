@@ -44,6 +44,7 @@ from toband.ports.host import (
     StepProcess,
     WrongPath,
 )
+from toband.ports.ids import IdKind, IdStore
 from toband.ports.locks import LockLeftoverStore
 from toband.ports.logs import (
     PAGE,
@@ -167,6 +168,8 @@ __all__ = [
     "Firing",
     "HealthStatus",
     "HistoryEntry",
+    "IdKind",
+    "IdStore",
     "Inspection",
     "JobInUseError",
     "KnownFile",

@@ -9,6 +9,7 @@ from toband.ports.attempts import AttemptStore
 from toband.ports.dead_letters import DeadLetterStore
 from toband.ports.definitions import DefinitionStore
 from toband.ports.events import EventStore, TriggerStore
+from toband.ports.ids import IdStore
 from toband.ports.locks import LockLeftoverStore
 from toband.ports.records import Counts, Inspection
 from toband.ports.retention import RetentionStore
@@ -46,6 +47,7 @@ class Store(
     RunStore,
     AttemptStore,
     DeadLetterStore,
+    IdStore,
     LockLeftoverStore,
     ScheduleStore,
     FireLedger,

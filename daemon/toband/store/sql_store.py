@@ -16,6 +16,7 @@ from toband.store.rows.definitions import SqlDefinitions
 from toband.store.rows.event_triggers import SqlTriggers
 from toband.store.rows.events import SqlEvents
 from toband.store.rows.fire_ledger import SqlFires
+from toband.store.rows.ids import SqlIds
 from toband.store.rows.lock_leftovers import SqlLockLeftovers
 from toband.store.rows.retention import SqlRetention
 from toband.store.rows.runs import SqlRuns
@@ -31,6 +32,7 @@ class SqlStore(
     SqlRuns,
     SqlAttempts,
     SqlDeadLetters,
+    SqlIds,
     SqlLockLeftovers,
     SqlSchedules,
     SqlFires,
