@@ -23,6 +23,7 @@ from helpers.daemon import (
     texts,
 )
 from helpers.wait import wait_until
+from toban.cli.args.python_file import workflows_in
 from toban.definition import parse
 from toban.v1 import dead_letter_pb2, run_pb2
 
@@ -45,7 +46,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def daemon(tmp_path_factory: pytest.TempPathFactory, examples: Path) -> Iterator[Daemon]:
     """All examples are stored."""
     with running_daemon(tmp_path_factory.mktemp("daemon") / "state") as daemon:
-        toban(daemon, "apply", str(examples))
+        toban(daemon, "apply", str(examples), *map(str, written_in_python(examples)))
         yield daemon
 
 
@@ -56,9 +57,16 @@ def toban(daemon: Daemon, *arguments: str) -> str:
     return done.stdout
 
 
+def written_in_python(examples: Path) -> list[Path]:
+    return [path for path in examples.glob("*.py") if "@workflow" in path.read_text("utf-8")]
+
+
 def names_in(examples: Path) -> set[str]:
     """What the examples define: workflows and jobs."""
-    return {
+    in_python = {
+        each.name for path in written_in_python(examples) for each in workflows_in(str(path), path.read_bytes())
+    }
+    return in_python | {
         document.name
         for path in examples.glob("*.yaml")
         for document in parse(path.read_bytes(), file=path.name).documents
@@ -75,7 +83,8 @@ def test_every_example_has_a_case() -> None:
 
 def test_every_example_is_listed() -> None:
     text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    assert [path.name for path in EXAMPLES.glob("*.yaml") if f"[{path.name}]({path.name})" not in text] == []
+    files = [*EXAMPLES.glob("*.yaml"), *written_in_python(EXAMPLES)]
+    assert [path.name for path in files if f"[{path.name}]({path.name})" not in text] == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join([case["workflow"], *case.get("params", ())]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +10,7 @@ from itertools import islice
 from zoneinfo import ZoneInfo
 
 from toban.definition import Schedule, parse
+from toban.definition.source.yaml_writer import yaml_text
 from toban.definition.timing.cron import REBOOT
 from toban.definition.timing.due import occurrences
 from toban.importers.import_model import ImportProblem, WorkflowDraft
@@ -61,28 +61,5 @@ def _times(schedules: Sequence[Schedule], draft: WorkflowDraft, after: datetime,
 
 
 def _text(draft: WorkflowDraft) -> str:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.scalarstring import LiteralScalarString
-
-    yaml = YAML()
-    yaml.default_flow_style = False
-    yaml.allow_unicode = True
-    yaml.width = 100_000
-    yaml.indent(mapping=2, sequence=4, offset=2)
-
-    def readable(value: object) -> object:
-        match value:
-            case dict():
-                return {key: readable(item) for key, item in value.items()}
-            case list():
-                return [readable(item) for item in value]
-            case str() if "\n" in value and value.strip() and "\t" not in value and value[0] > " ":
-                return LiteralScalarString(value)
-            case _:
-                return value
-
-    out = io.StringIO()
-    for comment in draft.comments:
-        out.write(f"# {' '.join(comment.split())}\n")
-    yaml.dump(readable(dict(draft.document)), out)
-    return out.getvalue()
+    comments = "".join(f"# {' '.join(comment.split())}\n" for comment in draft.comments)
+    return comments + yaml_text(draft.document)

@@ -31,7 +31,7 @@ from toban.sdk.errors import (
 )
 from toban.sdk.runs import TERMINAL
 from toban.sdk.sync import SyncClient
-from toban.sdk.workflows import DefinitionText
+from toban.sdk.workflows import DefinitionSource, DefinitionText
 
 if TYPE_CHECKING:
     from toban.sdk.log_line import LogLine
@@ -56,6 +56,7 @@ __all__ = [
     "Artifact",
     "Client",
     "Conflict",
+    "DefinitionSource",
     "DefinitionText",
     "ErrorClass",
     "InternalError",

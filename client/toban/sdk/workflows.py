@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from toban.limits import MAX_APPLIED, MAX_MESSAGE_BYTES
 from toban.quantity_text import counted, size_text
 from toban.sdk.base import Calls, new_request_id, paged
-from toban.sdk.errors import InvalidArgument
+from toban.sdk.errors import InvalidArgument, InvalidDefinition
 from toban.sdk.message_values import to_struct, to_timestamp
 from toban.v1 import workflow_pb2, workflow_pb2_grpc
 
@@ -23,6 +23,22 @@ class DefinitionText:
     source: str
     base_dir: str = ""
     file: str = ""
+
+
+class DefinitionSource(Protocol):
+    """A text with definitions, such as DefinitionText or a `toban.workflow.Workflow`.
+
+    If it also has a method `locate`, that says which file and line a field of the definition comes from.
+    """
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def base_dir(self) -> str: ...
+
+    @property
+    def file(self) -> str: ...
 
 
 class WorkflowCalls(Calls):
@@ -71,7 +87,7 @@ class WorkflowCalls(Calls):
 
     async def apply_definitions(
         self,
-        texts: Iterable[DefinitionText],
+        texts: Iterable[DefinitionSource],
         *,
         validate_only: bool = False,
         force: bool = False,
@@ -84,12 +100,20 @@ class WorkflowCalls(Calls):
         Raises InvalidDefinition, InvalidArgument `TOO_LARGE` or `TOO_MANY_DEFINITIONS`, and Conflict `ETAG_MISMATCH`,
         `OWNED_BY_FILE`, `WORKFLOW_RECURSION`, `WORKFLOW_EXISTS` or `JOB_EXISTS`.
         """
+        given = list(texts)
+        labels = _labels(given)
+        local = self._connection.address.local
         request = workflow_pb2.ApplyDefinitionsRequest(
             texts=[
                 workflow_pb2.DefinitionText(
-                    definition=workflow_pb2.Definition(source=text.source, base_dir=text.base_dir), file=text.file
+                    definition=workflow_pb2.Definition(
+                        source=text.source,
+                        # Another machine has no such directory.
+                        base_dir=text.base_dir if local or isinstance(text, DefinitionText) else "",
+                    ),
+                    file=label,
                 )
-                for text in texts
+                for label, text in zip(labels, given, strict=True)
             ],
             validate_only=validate_only,
             force=force,
@@ -97,7 +121,15 @@ class WorkflowCalls(Calls):
             request_id=new_request_id(request_id),
         )
         _check_size(request)
-        return await self._connection.call(self._workflows.ApplyDefinitions, request)
+        by_label = dict(zip(labels, given, strict=True))
+        try:
+            answer = await self._connection.call(self._workflows.ApplyDefinitions, request)
+        except InvalidDefinition as error:
+            _locate(error.problems, by_label)
+            raise
+        for applied in answer.definitions:
+            _locate(applied.problems, by_label)
+        return answer
 
     async def get_workflow(self, name: str) -> workflow_pb2.Workflow:
         """One workflow with its definition. Raises NotFound."""
@@ -117,41 +149,6 @@ class WorkflowCalls(Calls):
             return list(answer.workflows), answer.next_page_token
 
         return paged(fetch)
-
-    def list_workflow_summaries(
-        self,
-        *,
-        labels: Mapping[str, str] | None = None,
-        text: str = "",
-        kind: workflow_pb2.DefinitionKind.ValueType = workflow_pb2.DEFINITION_KIND_UNSPECIFIED,
-        page_size: int = 0,
-    ) -> AsyncGenerator[workflow_pb2.WorkflowSummary, None]:
-        """Workflows and jobs in order of name, each with its last run, success rate, active runs and next due time.
-
-        `text` is looked for in name and title, in any case.
-        """
-
-        async def fetch(token: str) -> tuple[list[workflow_pb2.WorkflowSummary], str]:
-            answer = await self._connection.call(
-                self._workflows.ListWorkflowSummaries,
-                workflow_pb2.ListWorkflowSummariesRequest(
-                    labels=labels or {}, text=text, kind=kind, page_size=page_size, page_token=token
-                ),
-            )
-            return list(answer.summaries), answer.next_page_token
-
-        return paged(fetch)
-
-    async def get_overview(
-        self, *, max_workflows: int = 0, max_failures: int = 0, failed_since: datetime | None = None
-    ) -> workflow_pb2.GetOverviewResponse:
-        """Totals, the workflows that matter most now, and the runs that failed since then, or in the last 24 hours."""
-        request = workflow_pb2.GetOverviewRequest(
-            max_workflows=max_workflows,
-            max_failures=max_failures,
-            failed_since=to_timestamp(failed_since) if failed_since is not None else None,
-        )
-        return await self._connection.call(self._workflows.GetOverview, request)
 
     async def delete_workflow(self, name: str, *, etag: str = "", force: bool = False) -> None:
         """Deletes a workflow; its runs stay. Deletes one that a file owns only with `force`.
@@ -286,6 +283,21 @@ class WorkflowCalls(Calls):
             return list(answer.fires), answer.next_page_token
 
         return paged(fetch)
+
+
+def _labels(texts: Iterable[DefinitionSource]) -> list[str]:
+    """The names of the texts in problems: their files; unique for texts that were not written as they are sent."""
+    return [
+        f"{text.file}#{number}" if hasattr(text, "locate") else text.file for number, text in enumerate(texts, start=1)
+    ]
+
+
+def _locate(problems: Iterable[workflow_pb2.DefinitionProblem], texts: Mapping[str, DefinitionSource]) -> None:
+    """Puts the places of the original into the problems of such texts."""
+    for problem in problems:
+        if (locate := getattr(texts.get(problem.file), "locate", None)) is not None:
+            problem.file, problem.line = locate(problem.path)
+            problem.column = 1
 
 
 def _check_size(request: workflow_pb2.ApplyDefinitionsRequest) -> None:

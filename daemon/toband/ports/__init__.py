@@ -44,7 +44,6 @@ from toband.ports.host import (
     StepProcess,
     WrongPath,
 )
-from toband.ports.ids import IdKind, IdStore
 from toband.ports.locks import LockLeftoverStore
 from toband.ports.logs import (
     PAGE,
@@ -112,13 +111,6 @@ from toband.ports.store import (
     StoreTakenOverError,
     StoreWatcher,
 )
-from toband.ports.summaries import (
-    FAILURES_COUNTED,
-    RATED_RUNS,
-    RunTotals,
-    SummaryStore,
-    WorkflowSummary,
-)
 from toband.ports.watched_paths import (
     FileChange,
     PathChange,
@@ -128,9 +120,7 @@ from toband.ports.watched_paths import (
 
 __all__ = [
     "BY_API",
-    "FAILURES_COUNTED",
     "PAGE",
-    "RATED_RUNS",
     "ActiveRunError",
     "AlarmClock",
     "Archive",
@@ -168,8 +158,6 @@ __all__ = [
     "Firing",
     "HealthStatus",
     "HistoryEntry",
-    "IdKind",
-    "IdStore",
     "Inspection",
     "JobInUseError",
     "KnownFile",
@@ -205,7 +193,6 @@ __all__ = [
     "RunSize",
     "RunSpan",
     "RunStore",
-    "RunTotals",
     "Sandbox",
     "ScheduleStore",
     "Space",
@@ -223,14 +210,12 @@ __all__ = [
     "StoredSize",
     "StoredWorkflow",
     "Stray",
-    "SummaryStore",
     "TriggerStore",
     "UpdateResult",
     "Values",
     "WatchChanges",
     "WorkflowExistsError",
     "WorkflowOwnedError",
-    "WorkflowSummary",
     "WorkflowText",
     "WorkflowVersion",
     "WrongPath",

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -202,6 +204,7 @@ def test_a_directory_too_large_for_one_call(cli: Cli, daemon: FakeDaemon, tmp_pa
         ("empty", "the directory has no definition files"),
         ("socket", ""),
         ("nul\0l.yaml", ""),
+        ("missing.py", "No such file or directory"),
     ],
 )
 def test_files_that_cannot_be_read(cli: Cli, tmp_path: Path, verb: str, name: str, reason: str) -> None:
@@ -438,7 +441,7 @@ def test_prune_needs_directories(cli: Cli, daemon: FakeDaemon, with_job: Path, w
     path = what if what == "-" else str(with_job / what)
     result = cli("apply", str(with_job), path, "--prune")
     assert result.code == 2
-    assert "hint: give --prune directories only" in result.err
+    assert "hint: give --prune directories, and Python files, only" in result.err
     assert daemon.calls.total() == 0
 
 
@@ -450,3 +453,102 @@ def test_prune_needs_a_daemon_on_this_machine(
     assert result.code == 2
     assert "another machine" in result.err
     assert daemon.workflows == {}
+
+
+IN_PYTHON = """
+import helper_of_it
+from toban.workflow import add_step, step, workflow
+
+print("imported")
+
+@step
+def one(n: int) -> int:
+    return n
+
+@workflow
+def nightly(n: int = 1) -> None:
+    "A test."
+    one(n)
+
+@workflow(description="a test", labels={"by": helper_of_it.NAME})
+def weekly() -> None:
+    add_step("two", run="echo two")
+"""
+
+
+@pytest.fixture
+def in_python(directory: Path) -> Path:
+    (directory / "helper_of_it.py").write_text('NAME = "me"\n')
+    (directory / "flows.py").write_text(IN_PYTHON)
+    return directory / "flows.py"
+
+
+def test_workflows_in_python(cli: Cli, daemon: FakeDaemon, in_python: Path) -> None:
+    result = cli("apply", str(in_python))
+    assert (result.code, result.out) == (0, "nightly created (version 1)\nweekly created (version 1)\n")
+    assert result.err == "imported\n"
+    stored = daemon.workflows["nightly"].definition
+    assert stored.base_dir == str(in_python.parent)
+    assert "target: flows:one" in stored.source
+    assert "flows" not in sys.modules
+    assert str(in_python.parent) not in sys.path
+    assert cli("validate", str(in_python)).out.splitlines() == [
+        f"{in_python}: nightly is valid",
+        f"{in_python}: weekly is valid",
+    ]
+    in_python.write_text(IN_PYTHON.replace("echo two", "echo 2"))
+    dry = cli("apply", str(in_python), "--dry-run", "-o", "json")
+    assert [each["outcome"] for each in json.loads(dry.out)] == ["unchanged", "updated"]
+    # Nothing is run by naming the directory; with --prune the file is named too.
+    kept = cli("apply", str(in_python.parent), str(in_python), "--prune", "-o", "name")
+    assert sorted(kept.out.split()) == ["aa", "ac", "bb", "cc", "nightly", "weekly"]
+    gone = cli("apply", str(in_python.parent), "--prune", "--dry-run")
+    assert "nightly would be deleted" in gone.out
+
+
+def test_a_daemon_that_may_be_elsewhere_gets_no_directory_of_python_files(
+    cli: Cli, daemon: FakeDaemon, in_python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Address, "local", property(lambda self: False))
+    assert cli("apply", str(in_python)).code == 0
+    assert daemon.workflows["nightly"].definition.base_dir == ""
+
+
+def test_mistakes_in_python_have_its_lines(cli: Cli, daemon: FakeDaemon, in_python: Path) -> None:
+    in_python.write_text(IN_PYTHON.replace("one(n)", 'one("x", n)').replace("echo two", "echo {{ nothing }}"))
+    result = cli("apply", str(in_python))
+    assert result.code == 7
+    lines = result.err.splitlines()
+    assert lines[1].startswith(f"{in_python}:14:1: steps.one: cannot call one(n: int) -> int: too many positional")
+    assert lines[2].startswith(f"{in_python}:18:1: steps.two.run: ")
+    assert lines[3:] == ["toban: cannot apply the definitions: 2 problems found"]
+    in_python.write_text(IN_PYTHON.replace("echo two", "BROKEN").replace('"two"', '"one"'))
+    assert cli("apply", str(in_python)).err.splitlines()[1:] == [
+        f"{in_python}:18:1: steps.one.run: found BROKEN, expected a command",
+        "toban: cannot apply the definitions: 1 problem found",
+    ]
+    in_python.write_text(IN_PYTHON.replace("one(n)", "n + 1"))
+    said = f"{in_python}:14:1: the value of params.n is known only when a run starts"
+    assert said in cli("validate", str(in_python)).out
+    in_python.write_text(
+        IN_PYTHON + IN_PYTHON.replace("def nightly", "def other").replace("(descr", '(name="nightly", descr')
+    )
+    assert f"'nightly' is defined twice: also in {in_python}" in cli("apply", str(in_python)).err
+    assert daemon.workflows == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("import nothing_there", 7, "ModuleNotFoundError: No module named 'nothing_there'"),
+        ("raise SystemExit(3)", 7, "SystemExit: 3"),
+        ("def f(:", 7, "SyntaxError"),
+        ("from toban.workflow import workflow", 2, "it defines no workflow"),
+    ],
+)
+def test_python_that_cannot_be_used(bare: Cli, in_python: Path, text: str, code: int, said: str) -> None:
+    in_python.write_text(f"{text}\n")
+    result = bare("validate", str(in_python))
+    assert (result.code, result.out) == (code, "")
+    assert f"cannot read {in_python}" in result.err
+    assert said in result.err

@@ -15,7 +15,8 @@ from toban.cli.syntax import Argument
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
-    from toban.definition import Document, Problem
+    from toban.definition import Document, Parsed, Problem
+    from toban.workflow import Workflow
 
 STDIN: Final = "<stdin>"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -24,7 +25,7 @@ FilesArgument = Annotated[
     list[str] | None,
     Argument(
         metavar="FILE|DIR|-",
-        help="Files, directories (their *.yaml, *.yml and *.json) or - for standard input.",
+        help="Files, directories (their *.yaml, *.yml and *.json) or - for standard input. A *.py file is run, here.",
         show_default=False,
     ),
 ]
@@ -32,12 +33,17 @@ FilesArgument = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
+    """A file; or one of the workflows of a Python file, with its definition, empty if that is invalid."""
+
     name: str
     data: bytes
+    workflow: Workflow | None = None
 
     @property
     def directory(self) -> str:
         """Absolute; empty for standard input."""
+        if self.workflow is not None:
+            return self.workflow.base_dir
         return "" if self.name == STDIN else os.path.dirname(os.path.abspath(self.name))
 
 
@@ -74,18 +80,18 @@ class CheckedFiles:
 
 def read(paths: Sequence[str]) -> list[InputFile]:
     """The files that the arguments name. Raises Failure for an unreadable one."""
-    return [InputFile(name=name, data=_read(name)) for name in _expand(paths)]
+    return [file for name in _expand(paths) for file in (_python(name) if name.endswith(".py") else [_plain(name)])]
 
 
 def check(files: Sequence[InputFile]) -> CheckedFiles:
     """Checks all files; each may use the jobs of all. A missing job is a warning: the daemon may have it."""
     from datetime import UTC, datetime
 
-    from toban.definition import DefinitionKind, Parsed, parse
+    from toban.definition import DefinitionKind
     from toban.definition.checks.never_due import run_out
 
     now = datetime.now(UTC)
-    found: list[tuple[InputFile, Parsed]] = [(file, parse(file.data, file=file.name)) for file in files]
+    found: list[tuple[InputFile, Parsed]] = [(file, _parse(file)) for file in files]
     jobs = {
         document.name: document.source
         for _, parsed in found
@@ -100,7 +106,7 @@ def check(files: Sequence[InputFile]) -> CheckedFiles:
         uses = {job for document in parsed.documents for job in document.uses}
         used |= uses
         if uses and uses <= jobs.keys():
-            parsed = parse(file.data, file=file.name, jobs=jobs)
+            parsed = _parse(file, jobs)
         problems += parsed.problems
         for document in parsed.documents:
             if not document.name:
@@ -109,6 +115,29 @@ def check(files: Sequence[InputFile]) -> CheckedFiles:
             problems += run_out(document, file.name, now)
             definitions.append(_definition(file, document))
     return CheckedFiles(files=files, definitions=definitions, problems=problems, missing=frozenset(used - jobs.keys()))
+
+
+def _parse(file: InputFile, jobs: Mapping[str, str] | None = None) -> Parsed:
+    """The definitions of a file; problems of a workflow in Python have its lines."""
+    from toban.definition import Parsed, Problem, parse
+
+    if file.workflow is None:
+        return parse(file.data, file=file.name, jobs=jobs)
+    mistakes = file.workflow.mistakes if jobs is None else file.workflow.mistakes_with(jobs)
+    problems = tuple(
+        Problem(
+            message=each.message,
+            path=each.path,
+            line=each.place.line,
+            column=1,
+            # As the user named it.
+            file=file.name if os.path.abspath(file.name) == each.place.file else each.place.file,
+            warning=each.warning,
+        )
+        for each in mistakes
+    )
+    documents = parse(file.data, file=file.name, jobs=jobs).documents if file.data else ()
+    return Parsed(documents=documents, problems=problems)
 
 
 def _definition(file: InputFile, document: Document) -> FileDefinition:
@@ -127,12 +156,14 @@ def _taken(file: InputFile, document: Document, taken: dict[str, str]) -> list[P
     """A problem if another file has the name: workflows and jobs share their names."""
     from toban.definition import Problem
 
-    before = taken.setdefault(document.name, f"{file.name}:{document.line}")
+    line = document.line if file.workflow is None else file.workflow.locate("name")[1]
+    place = f"{file.name}:{line}"
+    before = taken.setdefault(document.name, place)
     # Parsing reports a name that one file has twice.
-    if before.rpartition(":")[0] == file.name:
+    if before == place or (file.workflow is None and before.rpartition(":")[0] == file.name):
         return []
     message = f"{document.name!r} is defined twice: also in {before}"
-    return [Problem(file=file.name, line=document.line, column=1, path="name", message=message)]
+    return [Problem(file=file.name, line=line, column=1, path="name", message=message)]
 
 
 def invalid(action: str, errors: int) -> Failure:
@@ -178,6 +209,24 @@ def _definitions_in(directory: str) -> list[str]:
             hint="a directory means its *.yaml, *.yml and *.json files",
         )
     return found
+
+
+def _plain(name: str) -> InputFile:
+    return InputFile(name=name, data=_read(name))
+
+
+def _python(name: str) -> list[InputFile]:
+    from toban.cli.args.python_file import workflows_in
+    from toban.workflow import InvalidWorkflow
+
+    files = []
+    for workflow in workflows_in(name, _read(name)):
+        try:
+            data = workflow.to_yaml().encode()
+        except InvalidWorkflow:
+            data = b""
+        files.append(InputFile(name=name, data=data, workflow=workflow))
+    return files
 
 
 def _read(file: str) -> bytes:

@@ -18,7 +18,7 @@ from toban.cli.session import ForceOption, OutputFormat, OutputOption, Session, 
 from toban.cli.syntax import Context, Option
 
 if TYPE_CHECKING:
-    from toban.sdk import DefinitionText, SyncClient
+    from toban.sdk import DefinitionSource, SyncClient
     from toban.v1 import workflow_pb2
 
 _ACTION: Final = "apply the definitions"
@@ -55,12 +55,14 @@ def apply(
     job changes, the workflows that use it get a new version.
     --prune needs directories: it deletes the workflows and jobs that were applied from exactly these directories and
     that no file in them defines any more. --dry-run shows which.
+    A Python file is run by this command, with its Python, to find the workflows that it defines.
 
     \b
     Examples:
       toban apply nightly.yaml
       toban apply workflows/ --dry-run
       toban apply workflows/ --prune
+      toban apply nightly.py
       generate-workflow | toban apply -
     """
     here = session(ctx, output)
@@ -97,8 +99,9 @@ def _apply(client: SyncClient, checked: CheckedFiles, *, dry_run: bool, force: b
 
     # The file's directory means something to a daemon on this machine only.
     local = client.address.local
-    texts = [
-        DefinitionText(source=file.data.decode(), base_dir=file.directory if local else "", file=file.name)
+    texts: list[DefinitionSource] = [
+        file.workflow
+        or DefinitionText(source=file.data.decode(), base_dir=file.directory if local else "", file=file.name)
         for file in checked.files
     ]
     answer = _call(client, texts, dry_run=dry_run, force=force)
@@ -122,7 +125,7 @@ def _apply(client: SyncClient, checked: CheckedFiles, *, dry_run: bool, force: b
 
 
 def _call(
-    client: SyncClient, texts: Sequence[DefinitionText], *, dry_run: bool, force: bool
+    client: SyncClient, texts: Sequence[DefinitionSource], *, dry_run: bool, force: bool
 ) -> workflow_pb2.ApplyDefinitionsResponse:
     """An answer that is not `valid` has all problems. Raises Failure."""
     from toban.sdk import InvalidArgument, InvalidDefinition
@@ -176,15 +179,17 @@ def _word(name: str) -> str:
 
 
 def _directories(paths: Sequence[str]) -> list[str]:
-    """The arguments as absolute directories. Raises Failure if one is not a directory."""
-    others = [path for path in paths if path == "-" or not os.path.isdir(path)]
-    if others or not paths:
+    """The arguments that are directories, absolute. Raises Failure if another one is no Python file."""
+    directories = [os.path.abspath(path) for path in paths if path != "-" and os.path.isdir(path)]
+    # A directory does not include its Python files, but their workflows came from it.
+    files = [path for path in paths if path.endswith(".py")]
+    if not directories or len(directories) + len(files) != len(paths):
         raise Failure(
             "cannot prune by files: only a directory shows which definitions are gone",
             Exit.USAGE,
-            hint="give --prune directories only",
+            hint="give --prune directories, and Python files, only",
         )
-    return [os.path.abspath(path) for path in paths]
+    return directories
 
 
 def _prune(client: SyncClient, directories: Sequence[str], kept: set[str], *, dry_run: bool) -> Iterable[ApplyResult]:
