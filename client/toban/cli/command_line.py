@@ -6,6 +6,7 @@ To start fast, a command is loaded only when it is called.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -22,6 +23,12 @@ from toban.cli.syntax import Command, Context, ExitCommand, Group, Option, Usage
 from toban.cli.syntax.program import Entry, Program
 
 
+def _contexts(incomplete: str) -> list[str]:
+    from toban.cli.args.completers import context_names
+
+    return context_names(incomplete)
+
+
 def options(
     server: Annotated[
         str | None,
@@ -29,6 +36,15 @@ def options(
             "--server",
             metavar="ADDRESS",
             help="Daemon to use: unix:///path or host:port; also TOBAN_SERVER (default: a local daemon).",
+        ),
+    ] = None,
+    context: Annotated[
+        str | None,
+        Option(
+            "--context",
+            metavar="NAME",
+            help="Daemon to use, by the name that `toban context add` gave it; also TOBAN_CONTEXT.",
+            autocompletion=_contexts,
         ),
     ] = None,
     output: Annotated[
@@ -54,17 +70,26 @@ def _load(entry: Entry) -> Command | Group:
 
 
 def _help() -> str:
-    from toban.cli.syntax.help_text import help_row, option_section, section
+    from toban.cli.syntax.help_text import help_row, option_section
 
     parts = [
         "Usage: toban COMMAND [OPTIONS] [ARGUMENTS]",
         "  Define, run and watch workflows.",
         _EXAMPLES,
-        *(section(heading, [(each.name, each.summary) for each in entries]) for heading, entries in SECTIONS.items()),
+        *(_section(heading, entries) for heading, entries in SECTIONS.items()),
         option_section(PROGRAM.shared, [help_row()]),
         "Options may stand before or after the command. `toban COMMAND --help` explains a command.",
     ]
     return "\n\n".join(parts)
+
+
+def _section(heading: str, entries: Sequence[Entry]) -> str:
+    from toban.cli.syntax.help_text import section, width, wrap
+
+    if not entries[0].words:
+        return section(heading, [(each.name, each.summary) for each in entries])
+    text = ", ".join(f"{each.name} = {'_'.join(each.words)}".replace(" ", "_") for each in entries)
+    return "\n".join([f"{heading}:", *(f"  {line}" for line in wrap(text, width() - 2))]).replace("_", " ")
 
 
 _EXAMPLES: Final = """\
@@ -73,6 +98,9 @@ _EXAMPLES: Final = """\
     toban apply nightly.yaml              store a workflow
     toban run nightly-report --follow     run it and watch it
     toban logs nightly-report             show its output"""
+
+# What is probably the name or the id of a run.
+_RUN: Final = re.compile(r"[^\s#']+#\d+|(?=.*\d)[0-9a-f-]{8,36}", re.ASCII)
 
 PROGRAM: Final = Program("toban", SECTIONS, load=_load, shared=options, help_text=_help)
 
@@ -151,7 +179,10 @@ def _usage(error: UsageError) -> int:
         _flush()
         complain(error.message)
         return Exit.USAGE
-    return _report(error.message, Exit.USAGE, hint=f"see `{error.path} --help`")
+    hint = f"see `{error.path} --help`"
+    if error.command and _RUN.fullmatch(error.command):
+        hint = f"`toban show {error.command}` shows a run, `toban logs {error.command}` its output"
+    return _report(error.message, Exit.USAGE, hint=hint)
 
 
 def _internal(error: Exception, *, verbose: bool) -> int:

@@ -1,7 +1,7 @@
 """Every command of the first level: its summary, and the module of `commands/` that has it.
 
-A module defines either a Group `app` or a function with the name of the command. Loaded for each call of `toban`, so
-this imports nothing of weight.
+A module defines either a Group `app` or a function with the name of the command. Short forms lead to commands of the
+second level. Loaded for each call of `toban`, so this imports nothing of weight.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ SECTIONS: Final = {
         Entry("workflows", "Show and manage stored workflows.", "workflows"),
         Entry("jobs", "Show, run and manage stored jobs.", "jobs"),
         Entry("import", "Write workflow files from the jobs of another scheduler.", "import_"),
+    ),
+    "Overview": (
+        Entry("status", "Show the daemon, every workflow, and what failed lately.", "status"),
+        Entry("top", "Show running steps by their use of CPU and memory.", "top"),
     ),
     "Runs": (
         Entry("run", "Start a run of a workflow.", "run"),
@@ -38,7 +42,17 @@ SECTIONS: Final = {
         Entry("locks", "Show which runs and steps hold locks and wait for them.", "locks"),
         Entry("system", "Inspect and maintain the daemon.", "system"),
     ),
+    "Short forms": (
+        Entry("ps", "List active runs with their steps.", words=("runs", "list", "--active")),
+        Entry("show", "Show a run.", words=("runs", "show")),
+        Entry("watch", "Watch a run until it ends.", words=("runs", "watch")),
+        Entry("cancel", "Cancel a run.", words=("runs", "cancel")),
+        Entry("retry", "Retry a run.", words=("runs", "retry")),
+        Entry("approve", "Approve a step that waits for approval.", words=("runs", "approve")),
+        Entry("next", "Show the next due times of a workflow.", words=("workflows", "next")),
+    ),
     "This program": (
+        Entry("context", "Name daemons, and choose the one to use.", "context"),
         Entry("completion", "Print the completion script for a shell.", "completion"),
         Entry("version", "Show the version of this client.", "version"),
     ),

@@ -43,7 +43,7 @@ OutputOption = Annotated[
     ),
 ]
 
-LimitOption = Annotated[int, Option("--limit", min=1, metavar="N", help="Show at most N.")]
+LimitOption = Annotated[int, Option("--limit", "-n", min=1, metavar="N", help="Show at most N.")]
 
 ForceOption = Annotated[
     bool,
@@ -56,6 +56,7 @@ class Session:
     """One invocation of `toban`."""
 
     server: str | None = None
+    context: str | None = None
     output: OutputFormat = OutputFormat.TABLE
     no_color: bool = False
     quiet: bool = False
@@ -63,6 +64,8 @@ class Session:
 
     def client(self) -> SyncClient:
         """A blocking client. Raises a TobanError if no address is known."""
+        if self.context and not self.server and os.environ.get("TOBAN_SERVER"):
+            self.warn(f"--context {shown(self.context)} has no effect: TOBAN_SERVER is set")
         quiet_grpc()
         from toban.sdk import SyncClient
 
@@ -71,7 +74,7 @@ class Session:
             gc.freeze()
             gc.enable()
         # A daemon that is down is reported at once.
-        return SyncClient(self.server, retry_for=_RETRY_FOR, connect_for=0)
+        return SyncClient(self.server, context=self.context, retry_for=_RETRY_FOR, connect_for=0)
 
     @property
     def color(self) -> bool:

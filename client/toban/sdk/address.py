@@ -38,13 +38,26 @@ class Address:
         return bool(self.path)
 
 
-def resolve(server: str | None = None, environ: Mapping[str, str] = os.environ) -> Address:
-    """The address to use: the given one, else `TOBAN_SERVER`, else a local daemon's.
+def resolve(server: str | None = None, context: str | None = None, environ: Mapping[str, str] = os.environ) -> Address:
+    """The address to use: `server`, else `TOBAN_SERVER`, else that of a context, else a local daemon's.
 
-    Raises InvalidArgument for an unusable address, and Unreachable if none is given and no local daemon is found.
+    The context is `context`, else `TOBAN_CONTEXT`, else the current one of the user. Raises InvalidArgument for an
+    unusable address, NotFound for an unknown context, and Unreachable if none is given and no local daemon is found.
     """
-    given = server or environ.get("TOBAN_SERVER")
+    given = server or environ.get("TOBAN_SERVER") or _of_context(context, environ)
     return parse(given) if given else find_local(environ)
+
+
+def _of_context(name: str | None, environ: Mapping[str, str]) -> str:
+    """The address of the chosen context; empty if there is none."""
+    from toban.sdk import contexts  # not needed with an address
+
+    chosen = name or environ.get("TOBAN_CONTEXT")
+    if not chosen and not os.path.exists(contexts.contexts_file(environ)):
+        return ""
+    known = contexts.load(environ)
+    chosen = chosen or known.current
+    return known.server(chosen) if chosen else ""
 
 
 def parse(text: str) -> Address:

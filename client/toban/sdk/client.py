@@ -39,10 +39,11 @@ class Client(
     Every call that creates something carries a request id, so a call repeated because its answer was lost takes effect
     once. Lists fetch their pages as needed. Every failure is a TobanError.
 
-    `server` is `unix:///path` or `host:port`; without it `TOBAN_SERVER` or a local daemon's socket is used. `timeout`
-    limits one try of a call. `retry_for` is how many seconds a call is retried while the daemon is unavailable, as
-    during its restart. `connect_for` is the same until the first successful connection: one second, so that a daemon
-    that is not running is reported soon. Inside of a step of that daemon it is `retry_for`.
+    `server` is `unix:///path` or `host:port`. Without it `TOBAN_SERVER` is used, else the context with the name
+    `context`, else that of `TOBAN_CONTEXT`, else the current one (see `toban context`), else a local daemon's socket.
+    `timeout` limits one try of a call. `retry_for` is how many seconds a call is retried while the daemon is
+    unavailable, as during its restart. `connect_for` is the same until the first successful connection: one second, so
+    that a daemon that is not running is reported soon. Inside of a step of that daemon it is `retry_for`.
 
         async with Client() as toban:
             run = await toban.run("nightly-report", {"day": "monday"})
@@ -54,12 +55,13 @@ class Client(
         self,
         server: str | None = None,
         *,
+        context: str | None = None,
         timeout: float = 30.0,
         retry_for: float = 10.0,
         connect_for: float | None = None,
     ) -> None:
         self._connection = Connection(
-            resolve(server),
+            resolve(server, context),
             timeout=timeout,
             retry_for=retry_for,
             connect_for=connect_for,

@@ -169,12 +169,15 @@ class RunCalls(Calls):
         labels: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
         text: str = "",
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        number: int = 0,
         page_size: int = 0,
     ) -> AsyncGenerator[run_pb2.Run, None]:
         """Runs, newest first, without their steps: those that match everything that is given.
 
-        `params` are values as text. With `params` or `text` each call examines a limited number of runs, so that a
-        search for few of many runs takes many calls.
+        `number` needs `workflow`. `params` are values as text. With `params` or `text` each call examines a limited
+        number of runs, so that a search for few of many runs takes many calls.
         """
         wanted = list(states)
 
@@ -189,6 +192,9 @@ class RunCalls(Calls):
                     labels=labels or {},
                     params=params or {},
                     text=text,
+                    created_after=None if created_after is None else to_timestamp(created_after),
+                    created_before=None if created_before is None else to_timestamp(created_before),
+                    number=number,
                     page_size=page_size,
                     page_token=token,
                 ),
@@ -196,6 +202,11 @@ class RunCalls(Calls):
             return list(answer.runs), answer.next_page_token
 
         return paged(fetch)
+
+    async def find_ids(self, kind: run_pb2.IdKind.ValueType, part: str) -> list[str]:
+        """Ids that begin with `part`, of at least 4 characters, or else that end with it: newest first, at most 10."""
+        request = run_pb2.FindIdsRequest(kind=kind, part=part)
+        return list((await self._connection.call(self._runs.FindIds, request)).ids)
 
     async def cancel_run(self, run_id: str, *, reason: str = "") -> run_pb2.Run:
         """Requests the cancellation of a run. Raises NotFound and Conflict `RUN_ALREADY_TERMINAL`.

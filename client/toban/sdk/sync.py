@@ -118,11 +118,12 @@ class SyncClient(Blocking[Client]):
         self,
         server: str | None = None,
         *,
+        context: str | None = None,
         timeout: float = 30.0,
         retry_for: float = 10.0,
         connect_for: float | None = None,
     ) -> None:
-        self._target = Client(server, timeout=timeout, retry_for=retry_for, connect_for=connect_for)
+        self._target = Client(server, context=context, timeout=timeout, retry_for=retry_for, connect_for=connect_for)
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -142,6 +143,8 @@ class SyncClient(Blocking[Client]):
     apply_definitions = blocking(Client.apply_definitions)
     get_workflow = blocking(Client.get_workflow)
     list_workflows = iterating(Client.list_workflows)
+    list_workflow_summaries = iterating(Client.list_workflow_summaries)
+    get_overview = blocking(Client.get_overview)
     delete_workflow = blocking(Client.delete_workflow)
     validate_workflow = blocking(Client.validate_workflow)
     list_workflow_versions = iterating(Client.list_workflow_versions)
@@ -172,6 +175,7 @@ class SyncClient(Blocking[Client]):
     get_run = blocking(Client.get_run)
     get_current_run = blocking(Client.get_current_run)
     list_runs = iterating(Client.list_runs)
+    find_ids = blocking(Client.find_ids)
     cancel_run = blocking(Client.cancel_run)
     pause_run = blocking(Client.pause_run)
     resume_run = blocking(Client.resume_run)

@@ -150,6 +150,41 @@ class WorkflowCalls(Calls):
 
         return paged(fetch)
 
+    def list_workflow_summaries(
+        self,
+        *,
+        labels: Mapping[str, str] | None = None,
+        text: str = "",
+        kind: workflow_pb2.DefinitionKind.ValueType = workflow_pb2.DEFINITION_KIND_UNSPECIFIED,
+        page_size: int = 0,
+    ) -> AsyncGenerator[workflow_pb2.WorkflowSummary, None]:
+        """Workflows and jobs in order of name, each with its last run, success rate, active runs and next due time.
+
+        `text` is looked for in name and title, in any case.
+        """
+
+        async def fetch(token: str) -> tuple[list[workflow_pb2.WorkflowSummary], str]:
+            answer = await self._connection.call(
+                self._workflows.ListWorkflowSummaries,
+                workflow_pb2.ListWorkflowSummariesRequest(
+                    labels=labels or {}, text=text, kind=kind, page_size=page_size, page_token=token
+                ),
+            )
+            return list(answer.summaries), answer.next_page_token
+
+        return paged(fetch)
+
+    async def get_overview(
+        self, *, max_workflows: int = 0, max_failures: int = 0, failed_since: datetime | None = None
+    ) -> workflow_pb2.GetOverviewResponse:
+        """Totals, the workflows that matter most now, and the runs that failed since then, or in the last 24 hours."""
+        request = workflow_pb2.GetOverviewRequest(
+            max_workflows=max_workflows,
+            max_failures=max_failures,
+            failed_since=to_timestamp(failed_since) if failed_since is not None else None,
+        )
+        return await self._connection.call(self._workflows.GetOverview, request)
+
     async def delete_workflow(self, name: str, *, etag: str = "", force: bool = False) -> None:
         """Deletes a workflow; its runs stay. Deletes one that a file owns only with `force`.
 

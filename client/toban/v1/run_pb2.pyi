@@ -642,6 +642,32 @@ ORPHANS_LEFT: Orphans.ValueType  # 3
 ORPHANS_UNKNOWN: Orphans.ValueType  # 4
 Global___Orphans: _TypeAlias = Orphans  # noqa: Y015
 
+class _IdKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IdKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IdKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ID_KIND_UNSPECIFIED: _IdKind.ValueType  # 0
+    ID_KIND_RUN: _IdKind.ValueType  # 1
+    ID_KIND_PROCESS: _IdKind.ValueType  # 2
+    ID_KIND_EVENT: _IdKind.ValueType  # 3
+    ID_KIND_DEAD_LETTER: _IdKind.ValueType  # 4
+    ID_KIND_SCHEDULE: _IdKind.ValueType  # 5
+    """A schedule of a subject."""
+
+class IdKind(_IdKind, metaclass=_IdKindEnumTypeWrapper):
+    """What an id is the id of."""
+
+ID_KIND_UNSPECIFIED: IdKind.ValueType  # 0
+ID_KIND_RUN: IdKind.ValueType  # 1
+ID_KIND_PROCESS: IdKind.ValueType  # 2
+ID_KIND_EVENT: IdKind.ValueType  # 3
+ID_KIND_DEAD_LETTER: IdKind.ValueType  # 4
+ID_KIND_SCHEDULE: IdKind.ValueType  # 5
+"""A schedule of a subject."""
+Global___IdKind: _TypeAlias = IdKind  # noqa: Y015
+
 @_typing.final
 class LockUser(_message.Message):
     """A run or a step that holds a lock or waits for it."""
@@ -2482,6 +2508,9 @@ class ListRunsRequest(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     PARAMS_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    CREATED_AFTER_FIELD_NUMBER: _builtins.int
+    CREATED_BEFORE_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
     workflow: _builtins.str
     """Only runs of this workflow, if set."""
     page_size: _builtins.int
@@ -2495,6 +2524,8 @@ class ListRunsRequest(_message.Message):
     """Only runs with this text, in any case, in their id, name (`nightly#3`), scope, error message, labels or parameters. At
     most 256 characters.
     """
+    number: _builtins.int
+    """Only the run with this number, if set; requires `workflow`."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[Global___RunState.ValueType]:
         """Only runs in one of these states, if any is given."""
@@ -2509,6 +2540,14 @@ class ListRunsRequest(_message.Message):
         examines at most 5,000 runs that meet the other conditions: a page may have few runs or none, and more may follow.
         """
 
+    @_builtins.property
+    def created_after(self) -> _timestamp_pb2.Timestamp:
+        """Only runs that were created at this time or later, to the millisecond."""
+
+    @_builtins.property
+    def created_before(self) -> _timestamp_pb2.Timestamp:
+        """Only runs that were created before this time, to the millisecond."""
+
     def __init__(
         self,
         *,
@@ -2521,10 +2560,13 @@ class ListRunsRequest(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         params: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         text: _builtins.str = ...,
+        created_after: _timestamp_pb2.Timestamp | None = ...,
+        created_before: _timestamp_pb2.Timestamp | None = ...,
+        number: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_after", b"created_after", "created_before", b"created_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "page_size", b"page_size", "page_token", b"page_token", "params", b"params", "parent_run", b"parent_run", "retry_of", b"retry_of", "states", b"states", "text", b"text", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_after", b"created_after", "created_before", b"created_before", "labels", b"labels", "number", b"number", "page_size", b"page_size", "page_token", b"page_token", "params", b"params", "parent_run", b"parent_run", "retry_of", b"retry_of", "states", b"states", "text", b"text", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2553,6 +2595,51 @@ class ListRunsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListRunsResponse: _TypeAlias = ListRunsResponse  # noqa: Y015
+
+@_typing.final
+class FindIdsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    kind: Global___IdKind.ValueType
+    part: _builtins.str
+    """The start or the end of an id, in any case: 4 to 36 digits and dashes."""
+    def __init__(
+        self,
+        *,
+        kind: Global___IdKind.ValueType = ...,
+        part: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindIdsRequest: _TypeAlias = FindIdsRequest  # noqa: Y015
+
+@_typing.final
+class FindIdsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Newest first, at most 10. Ids that begin with `part`; if there are none, those that end with it."""
+
+    def __init__(
+        self,
+        *,
+        ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindIdsResponse: _TypeAlias = FindIdsResponse  # noqa: Y015
 
 @_typing.final
 class CancelRunRequest(_message.Message):

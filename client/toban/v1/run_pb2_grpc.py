@@ -60,6 +60,11 @@ class RunServiceStub:
                 request_serializer=toban_dot_v1_dot_run__pb2.ListRunsRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_run__pb2.ListRunsResponse.FromString,
                 _registered_method=True)
+        self.FindIds = channel.unary_unary(
+                '/toban.v1.RunService/FindIds',
+                request_serializer=toban_dot_v1_dot_run__pb2.FindIdsRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_run__pb2.FindIdsResponse.FromString,
+                _registered_method=True)
         self.CancelRun = channel.unary_unary(
                 '/toban.v1.RunService/CancelRun',
                 request_serializer=toban_dot_v1_dot_run__pb2.CancelRunRequest.SerializeToString,
@@ -191,6 +196,16 @@ class RunServiceServicer:
 
     def ListRuns(self, request, context):
         """Lists runs, newest first, without their steps.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindIds(self, request, context):
+        """Finds the ids that begin or end with a text, so that people need not type whole ids.
+
+        Errors:
+        - INVALID_ARGUMENT: `part` is shorter than 4 characters, or has others than an id
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -386,6 +401,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.ListRuns,
                     request_deserializer=toban_dot_v1_dot_run__pb2.ListRunsRequest.FromString,
                     response_serializer=toban_dot_v1_dot_run__pb2.ListRunsResponse.SerializeToString,
+            ),
+            'FindIds': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindIds,
+                    request_deserializer=toban_dot_v1_dot_run__pb2.FindIdsRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_run__pb2.FindIdsResponse.SerializeToString,
             ),
             'CancelRun': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelRun,
@@ -594,6 +614,33 @@ class RunService:
             '/toban.v1.RunService/ListRuns',
             toban_dot_v1_dot_run__pb2.ListRunsRequest.SerializeToString,
             toban_dot_v1_dot_run__pb2.ListRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindIds(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.RunService/FindIds',
+            toban_dot_v1_dot_run__pb2.FindIdsRequest.SerializeToString,
+            toban_dot_v1_dot_run__pb2.FindIdsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -72,6 +72,12 @@ class RunServiceStub:
     """
     ListRuns: _grpc.UnaryUnaryMultiCallable[_run_pb2.ListRunsRequest, _run_pb2.ListRunsResponse]
     """Lists runs, newest first, without their steps."""
+    FindIds: _grpc.UnaryUnaryMultiCallable[_run_pb2.FindIdsRequest, _run_pb2.FindIdsResponse]
+    """Finds the ids that begin or end with a text, so that people need not type whole ids.
+
+    Errors:
+    - INVALID_ARGUMENT: `part` is shorter than 4 characters, or has others than an id
+    """
     CancelRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.CancelRunRequest, _run_pb2.CancelRunResponse]
     """Requests cancellation and returns at once. The run ends when all of its processes are gone, after its finally steps.
     Another call ends finally steps that have begun; before that it changes nothing.
@@ -224,6 +230,12 @@ class RunServiceAsyncStub(RunServiceStub):
     """
     ListRuns: _aio.UnaryUnaryMultiCallable[_run_pb2.ListRunsRequest, _run_pb2.ListRunsResponse]  # type: ignore[assignment]
     """Lists runs, newest first, without their steps."""
+    FindIds: _aio.UnaryUnaryMultiCallable[_run_pb2.FindIdsRequest, _run_pb2.FindIdsResponse]  # type: ignore[assignment]
+    """Finds the ids that begin or end with a text, so that people need not type whole ids.
+
+    Errors:
+    - INVALID_ARGUMENT: `part` is shorter than 4 characters, or has others than an id
+    """
     CancelRun: _aio.UnaryUnaryMultiCallable[_run_pb2.CancelRunRequest, _run_pb2.CancelRunResponse]  # type: ignore[assignment]
     """Requests cancellation and returns at once. The run ends when all of its processes are gone, after its finally steps.
     Another call ends finally steps that have begun; before that it changes nothing.
@@ -403,6 +415,18 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.ListRunsResponse, _abc.Awaitable[_run_pb2.ListRunsResponse]]:
         """Lists runs, newest first, without their steps."""
+
+    @_abc_1.abstractmethod
+    def FindIds(
+        self,
+        request: _run_pb2.FindIdsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_pb2.FindIdsResponse, _abc.Awaitable[_run_pb2.FindIdsResponse]]:
+        """Finds the ids that begin or end with a text, so that people need not type whole ids.
+
+        Errors:
+        - INVALID_ARGUMENT: `part` is shorter than 4 characters, or has others than an id
+        """
 
     @_abc_1.abstractmethod
     def CancelRun(

@@ -11,6 +11,7 @@ from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from toban.v1 import run_pb2 as _run_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -651,6 +652,265 @@ class ListWorkflowsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListWorkflowsResponse: _TypeAlias = ListWorkflowsResponse  # noqa: Y015
+
+@_typing.final
+class WorkflowSummary(_message.Message):
+    """A workflow or a job in short, with its runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    ENABLED_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    LAST_RUN_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    RATED_RUNS_FIELD_NUMBER: _builtins.int
+    SUCCEEDED_RUNS_FIELD_NUMBER: _builtins.int
+    NEXT_DUE_FIELD_NUMBER: _builtins.int
+    NEXT_DUE_ZONE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    kind: Global___DefinitionKind.ValueType
+    title: _builtins.str
+    """At most 200 characters."""
+    enabled: _builtins.bool
+    version: _builtins.int
+    running: _builtins.int
+    """Number of RUNNING runs."""
+    waiting: _builtins.int
+    """Number of PENDING runs: they wait in the queue, or start at once."""
+    rated_runs: _builtins.int
+    """The success rate is about the last runs that succeeded, failed or timed out, at most 20; cancelled runs do not count.
+    This is their number.
+    """
+    succeeded_runs: _builtins.int
+    """How many of them succeeded."""
+    next_due_zone: _builtins.str
+    """Time zone of that schedule."""
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def last_run(self) -> _run_pb2.Run:
+        """The run that was created last, without parameters and steps; absent if there is none."""
+
+    @_builtins.property
+    def next_due(self) -> _timestamp_pb2.Timestamp:
+        """The earliest next due time of its schedules; absent if there is none. A disabled workflow is not started then."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        kind: Global___DefinitionKind.ValueType = ...,
+        title: _builtins.str = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        enabled: _builtins.bool = ...,
+        version: _builtins.int = ...,
+        last_run: _run_pb2.Run | None = ...,
+        running: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        rated_runs: _builtins.int = ...,
+        succeeded_runs: _builtins.int = ...,
+        next_due: _timestamp_pb2.Timestamp | None = ...,
+        next_due_zone: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_run", b"last_run", "next_due", b"next_due"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["enabled", b"enabled", "kind", b"kind", "labels", b"labels", "last_run", b"last_run", "name", b"name", "next_due", b"next_due", "next_due_zone", b"next_due_zone", "rated_runs", b"rated_runs", "running", b"running", "succeeded_runs", b"succeeded_runs", "title", b"title", "version", b"version", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkflowSummary: _TypeAlias = WorkflowSummary  # noqa: Y015
+
+@_typing.final
+class ListWorkflowSummariesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """At most 1,000; 0 means 100."""
+    page_token: _builtins.str
+    text: _builtins.str
+    """Only those with this text, in any case, in their name or title. At most 256 characters."""
+    kind: Global___DefinitionKind.ValueType
+    """Only this kind, if set."""
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Only those that have all of these labels."""
+
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        text: _builtins.str = ...,
+        kind: Global___DefinitionKind.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "labels", b"labels", "page_size", b"page_size", "page_token", b"page_token", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWorkflowSummariesRequest: _TypeAlias = ListWorkflowSummariesRequest  # noqa: Y015
+
+@_typing.final
+class ListWorkflowSummariesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUMMARIES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def summaries(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkflowSummary]: ...
+    def __init__(
+        self,
+        *,
+        summaries: _abc.Iterable[Global___WorkflowSummary] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "summaries", b"summaries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWorkflowSummariesResponse: _TypeAlias = ListWorkflowSummariesResponse  # noqa: Y015
+
+@_typing.final
+class GetOverviewRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_WORKFLOWS_FIELD_NUMBER: _builtins.int
+    MAX_FAILURES_FIELD_NUMBER: _builtins.int
+    FAILED_SINCE_FIELD_NUMBER: _builtins.int
+    max_workflows: _builtins.int
+    """How many workflows at most: 1,000; 0 means 100."""
+    max_failures: _builtins.int
+    """How many failed runs at most: 100; 0 means 10."""
+    @_builtins.property
+    def failed_since(self) -> _timestamp_pb2.Timestamp:
+        """Failed runs from this time on; absent means the last 24 hours."""
+
+    def __init__(
+        self,
+        *,
+        max_workflows: _builtins.int = ...,
+        max_failures: _builtins.int = ...,
+        failed_since: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failed_since", b"failed_since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failed_since", b"failed_since", "max_failures", b"max_failures", "max_workflows", b"max_workflows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetOverviewRequest: _TypeAlias = GetOverviewRequest  # noqa: Y015
+
+@_typing.final
+class GetOverviewResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_COUNT_FIELD_NUMBER: _builtins.int
+    JOB_COUNT_FIELD_NUMBER: _builtins.int
+    DISABLED_COUNT_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    FAILURE_COUNT_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    SUMMARIES_FIELD_NUMBER: _builtins.int
+    FAILED_SINCE_FIELD_NUMBER: _builtins.int
+    workflow_count: _builtins.int
+    """Number of all workflows, and of all jobs."""
+    job_count: _builtins.int
+    disabled_count: _builtins.int
+    """Number of disabled workflows and jobs."""
+    running: _builtins.int
+    """Number of RUNNING runs, and of PENDING runs."""
+    waiting: _builtins.int
+    failure_count: _builtins.int
+    """Number of runs that failed or timed out since `failed_since`; at most 1,000 are counted."""
+    @_builtins.property
+    def failures(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.Run]:
+        """The last of them, latest end first, without parameters and steps."""
+
+    @_builtins.property
+    def summaries(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkflowSummary]:
+        """Those that matter most now: first those with active runs, then those with runs that failed, then by next due time,
+        then by name. Without jobs that never ran and have no schedule.
+        """
+
+    @_builtins.property
+    def failed_since(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        workflow_count: _builtins.int = ...,
+        job_count: _builtins.int = ...,
+        disabled_count: _builtins.int = ...,
+        running: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        failure_count: _builtins.int = ...,
+        failures: _abc.Iterable[_run_pb2.Run] | None = ...,
+        summaries: _abc.Iterable[Global___WorkflowSummary] | None = ...,
+        failed_since: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failed_since", b"failed_since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disabled_count", b"disabled_count", "failed_since", b"failed_since", "failure_count", b"failure_count", "failures", b"failures", "job_count", b"job_count", "running", b"running", "summaries", b"summaries", "waiting", b"waiting", "workflow_count", b"workflow_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetOverviewResponse: _TypeAlias = GetOverviewResponse  # noqa: Y015
 
 @_typing.final
 class UpdateWorkflowRequest(_message.Message):

@@ -50,6 +50,16 @@ class WorkflowServiceStub:
                 request_serializer=toban_dot_v1_dot_workflow__pb2.ListWorkflowsRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_workflow__pb2.ListWorkflowsResponse.FromString,
                 _registered_method=True)
+        self.ListWorkflowSummaries = channel.unary_unary(
+                '/toban.v1.WorkflowService/ListWorkflowSummaries',
+                request_serializer=toban_dot_v1_dot_workflow__pb2.ListWorkflowSummariesRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_workflow__pb2.ListWorkflowSummariesResponse.FromString,
+                _registered_method=True)
+        self.GetOverview = channel.unary_unary(
+                '/toban.v1.WorkflowService/GetOverview',
+                request_serializer=toban_dot_v1_dot_workflow__pb2.GetOverviewRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_workflow__pb2.GetOverviewResponse.FromString,
+                _registered_method=True)
         self.UpdateWorkflow = channel.unary_unary(
                 '/toban.v1.WorkflowService/UpdateWorkflow',
                 request_serializer=toban_dot_v1_dot_workflow__pb2.UpdateWorkflowRequest.SerializeToString,
@@ -142,6 +152,25 @@ class WorkflowServiceServicer:
 
     def ListWorkflows(self, request, context):
         """Lists workflows by name, without their definitions.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListWorkflowSummaries(self, request, context):
+        """Lists workflows and jobs by name, each with its last run, its success rate, its active runs and its next due time.
+        The cost of a page does not depend on the number of stored runs.
+
+        Errors:
+        - INVALID_ARGUMENT: an invalid page or kind
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetOverview(self, request, context):
+        """Returns everything in short for one screen: totals, the workflows that matter most now, and the runs that failed
+        lately. The cost does not depend on the number of stored runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -314,6 +343,16 @@ def add_WorkflowServiceServicer_to_server(servicer, server):
                     request_deserializer=toban_dot_v1_dot_workflow__pb2.ListWorkflowsRequest.FromString,
                     response_serializer=toban_dot_v1_dot_workflow__pb2.ListWorkflowsResponse.SerializeToString,
             ),
+            'ListWorkflowSummaries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWorkflowSummaries,
+                    request_deserializer=toban_dot_v1_dot_workflow__pb2.ListWorkflowSummariesRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_workflow__pb2.ListWorkflowSummariesResponse.SerializeToString,
+            ),
+            'GetOverview': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetOverview,
+                    request_deserializer=toban_dot_v1_dot_workflow__pb2.GetOverviewRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_workflow__pb2.GetOverviewResponse.SerializeToString,
+            ),
             'UpdateWorkflow': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateWorkflow,
                     request_deserializer=toban_dot_v1_dot_workflow__pb2.UpdateWorkflowRequest.FromString,
@@ -457,6 +496,60 @@ class WorkflowService:
             '/toban.v1.WorkflowService/ListWorkflows',
             toban_dot_v1_dot_workflow__pb2.ListWorkflowsRequest.SerializeToString,
             toban_dot_v1_dot_workflow__pb2.ListWorkflowsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWorkflowSummaries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.WorkflowService/ListWorkflowSummaries',
+            toban_dot_v1_dot_workflow__pb2.ListWorkflowSummariesRequest.SerializeToString,
+            toban_dot_v1_dot_workflow__pb2.ListWorkflowSummariesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetOverview(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.WorkflowService/GetOverview',
+            toban_dot_v1_dot_workflow__pb2.GetOverviewRequest.SerializeToString,
+            toban_dot_v1_dot_workflow__pb2.GetOverviewResponse.FromString,
             options,
             channel_credentials,
             insecure,

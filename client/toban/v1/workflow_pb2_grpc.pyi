@@ -51,6 +51,17 @@ class WorkflowServiceStub:
     """
     ListWorkflows: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.ListWorkflowsRequest, _workflow_pb2.ListWorkflowsResponse]
     """Lists workflows by name, without their definitions."""
+    ListWorkflowSummaries: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.ListWorkflowSummariesRequest, _workflow_pb2.ListWorkflowSummariesResponse]
+    """Lists workflows and jobs by name, each with its last run, its success rate, its active runs and its next due time.
+    The cost of a page does not depend on the number of stored runs.
+
+    Errors:
+    - INVALID_ARGUMENT: an invalid page or kind
+    """
+    GetOverview: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.GetOverviewRequest, _workflow_pb2.GetOverviewResponse]
+    """Returns everything in short for one screen: totals, the workflows that matter most now, and the runs that failed
+    lately. The cost does not depend on the number of stored runs.
+    """
     UpdateWorkflow: _grpc.UnaryUnaryMultiCallable[_workflow_pb2.UpdateWorkflowRequest, _workflow_pb2.UpdateWorkflowResponse]
     """Updates the fields in the mask. A changed definition creates a new version; the same text changes nothing.
 
@@ -176,6 +187,17 @@ class WorkflowServiceAsyncStub(WorkflowServiceStub):
     """
     ListWorkflows: _aio.UnaryUnaryMultiCallable[_workflow_pb2.ListWorkflowsRequest, _workflow_pb2.ListWorkflowsResponse]  # type: ignore[assignment]
     """Lists workflows by name, without their definitions."""
+    ListWorkflowSummaries: _aio.UnaryUnaryMultiCallable[_workflow_pb2.ListWorkflowSummariesRequest, _workflow_pb2.ListWorkflowSummariesResponse]  # type: ignore[assignment]
+    """Lists workflows and jobs by name, each with its last run, its success rate, its active runs and its next due time.
+    The cost of a page does not depend on the number of stored runs.
+
+    Errors:
+    - INVALID_ARGUMENT: an invalid page or kind
+    """
+    GetOverview: _aio.UnaryUnaryMultiCallable[_workflow_pb2.GetOverviewRequest, _workflow_pb2.GetOverviewResponse]  # type: ignore[assignment]
+    """Returns everything in short for one screen: totals, the workflows that matter most now, and the runs that failed
+    lately. The cost does not depend on the number of stored runs.
+    """
     UpdateWorkflow: _aio.UnaryUnaryMultiCallable[_workflow_pb2.UpdateWorkflowRequest, _workflow_pb2.UpdateWorkflowResponse]  # type: ignore[assignment]
     """Updates the fields in the mask. A changed definition creates a new version; the same text changes nothing.
 
@@ -316,6 +338,29 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_pb2.ListWorkflowsResponse, _abc.Awaitable[_workflow_pb2.ListWorkflowsResponse]]:
         """Lists workflows by name, without their definitions."""
+
+    @_abc_1.abstractmethod
+    def ListWorkflowSummaries(
+        self,
+        request: _workflow_pb2.ListWorkflowSummariesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_pb2.ListWorkflowSummariesResponse, _abc.Awaitable[_workflow_pb2.ListWorkflowSummariesResponse]]:
+        """Lists workflows and jobs by name, each with its last run, its success rate, its active runs and its next due time.
+        The cost of a page does not depend on the number of stored runs.
+
+        Errors:
+        - INVALID_ARGUMENT: an invalid page or kind
+        """
+
+    @_abc_1.abstractmethod
+    def GetOverview(
+        self,
+        request: _workflow_pb2.GetOverviewRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_pb2.GetOverviewResponse, _abc.Awaitable[_workflow_pb2.GetOverviewResponse]]:
+        """Returns everything in short for one screen: totals, the workflows that matter most now, and the runs that failed
+        lately. The cost does not depend on the number of stored runs.
+        """
 
     @_abc_1.abstractmethod
     def UpdateWorkflow(

@@ -65,9 +65,10 @@ _LANES: Mapping[str, str] = {
         CancelBySubject DiscardDeadLetter GetInfo GetConfig Drain Resume ReleaseLock Check
     """,
     "read": """
-        GetWorkflow ListWorkflows ListWorkflowVersions GetWorkflowVersion PreviewSchedule ExplainSchedule ListFires
-        GetJob ListJobs GetRun GetCurrentRun ListRuns ListProcessExecutions GetProcessExecution ListArtifacts
-        ListDeadLetters GetDeadLetter GetEvent ListEvents GetSchedule ListSchedules InterpretTime ListLocks List
+        GetWorkflow ListWorkflows ListWorkflowSummaries GetOverview ListWorkflowVersions GetWorkflowVersion
+        PreviewSchedule ExplainSchedule ListFires GetJob ListJobs GetRun GetCurrentRun ListRuns FindIds
+        ListProcessExecutions GetProcessExecution ListArtifacts ListDeadLetters GetDeadLetter GetEvent ListEvents
+        GetSchedule ListSchedules InterpretTime ListLocks List
     """,
     "write": """
         StartRun RetryRun RunJob RequeueDeadLetter EmitEvent CreateSchedule

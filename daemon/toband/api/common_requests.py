@@ -6,10 +6,12 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
-from google.protobuf import field_mask_pb2, struct_pb2
+from google.protobuf import field_mask_pb2, struct_pb2, timestamp_pb2
 from google.protobuf.message import Message
 
+from toban.definition.timing.cron import LAST_YEAR
 from toban.limits import MAX_APPLIED, MAX_REQUEST_ID_CHARS
 from toban.v1 import workflow_pb2
 from toband.api.handler import Context
@@ -19,6 +21,7 @@ from toband.engine.definitions.catalog import DefinitionText
 from toband.ports import Request
 
 _ORIGIN = "toban-origin"
+_FIRST_YEAR = 1970
 _FILE_BYTES = 1000
 """The name of a text: every result repeats it."""
 
@@ -101,6 +104,17 @@ def definition_texts(texts: Sequence[workflow_pb2.DefinitionText]) -> Sequence[D
         DefinitionText(file=file, source=text.definition.source, base_dir=base_dir(text.definition))
         for file, text in zip(files, texts, strict=True)
     ]
+
+
+def moment(value: timestamp_pb2.Timestamp, field: str) -> datetime:
+    """Raises InvalidFieldError for a time outside of the calendar, or of the years in which a schedule can be due."""
+    try:
+        found = value.ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise InvalidFieldError(field, "must be a valid time") from None
+    if not _FIRST_YEAR <= found.year <= LAST_YEAR:
+        raise InvalidFieldError(field, f"must be a time from {_FIRST_YEAR} to {LAST_YEAR}")
+    return found
 
 
 def check_mask(mask: field_mask_pb2.FieldMask) -> None:

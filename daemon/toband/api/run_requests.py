@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf import json_format, struct_pb2, timestamp_pb2
 
@@ -19,8 +20,18 @@ from toband.domain.structured_lines import LogLevel
 from toband.engine.runs.log_stream import LogQuery
 from toband.engine.runs.run_search import RunFilter
 from toband.engine.runs.step_selection import RetrySelection, Selection
-from toband.ports import LogKind
+from toband.ports import IdKind, LogKind
 
+# Numbers of runs are stored in 32 bits.
+_MOST_RUNS: Final = 2**31 - 1
+_ID_PART: Final = re.compile(r"[0-9a-f-]{4,36}", re.ASCII)
+_ID_KINDS: Final = {
+    pb.ID_KIND_RUN: IdKind.RUN,
+    pb.ID_KIND_PROCESS: IdKind.PROCESS,
+    pb.ID_KIND_EVENT: IdKind.EVENT,
+    pb.ID_KIND_DEAD_LETTER: IdKind.DEAD_LETTER,
+    pb.ID_KIND_SCHEDULE: IdKind.SCHEDULE,
+}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -130,11 +141,42 @@ def process_state(value: pb.ProcessState.ValueType) -> AttemptState:
 
 
 def launched_between(request: pb.ListProcessExecutionsRequest) -> tuple[str, str]:
-    """The ids between which the attempts of that time are; empty where the request sets no limit."""
+    return _between(request, "launched_after", "launched_before")
+
+
+def created_between(request: pb.ListRunsRequest) -> tuple[str, str]:
+    return _between(request, "created_after", "created_before")
+
+
+def run_number(request: pb.ListRunsRequest) -> int:
+    """0 if any number will do."""
+    if request.number < 0 or request.number > _MOST_RUNS:
+        raise InvalidFieldError("number", f"must be between 0 and {_MOST_RUNS}")
+    if request.number and not request.workflow:
+        raise InvalidFieldError("number", "requires `workflow`")
+    return request.number
+
+
+def id_kind(value: pb.IdKind.ValueType) -> IdKind:
+    kind = _ID_KINDS.get(value)
+    if kind is None:
+        raise InvalidFieldError("kind", "must be RUN, PROCESS, EVENT, DEAD_LETTER or SCHEDULE")
+    return kind
+
+
+def id_part(request: pb.FindIdsRequest) -> str:
+    part = request.part.lower()
+    if not _ID_PART.fullmatch(part):
+        raise InvalidFieldError("part", "must have 4 to 36 characters of an id: digits, a to f and dashes")
+    return part
+
+
+def _between(request: Any, *fields: str) -> tuple[str, str]:
+    """The ids between which those of that time are; empty where the request sets no limit."""
     found = []
-    for field in ("launched_after", "launched_before"):
+    for field in fields:
         at = _time(getattr(request, field), field) if request.HasField(field) else 0
-        # Attempts of that very millisecond count as after.
+        # Those of that very millisecond count as after.
         found.append(first_id(_EPOCH + timedelta(microseconds=at) - timedelta(milliseconds=1)) if at > 0 else "")
     return found[0], found[1]
 

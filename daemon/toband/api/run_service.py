@@ -36,6 +36,9 @@ from toband.engine.runs.run_queue import RunQueue
 from toband.engine.runs.run_search import RunSearch
 from toband.ports import Store
 
+# Ids that one call finds at most.
+_IDS = 10
+
 
 class RunService(run_pb2_grpc.RunServiceServicer):
     def __init__(
@@ -192,7 +195,9 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     @unary
     async def ListRuns(self, request: pb.ListRunsRequest, context: Context) -> pb.ListRunsResponse:
         states = [run_requests.run_state(state) for state in request.states]
-        first = pages.last(request.page_token)
+        after, newest = run_requests.created_between(request)
+        first = pages.last(request.page_token) or newest
+        number = run_requests.run_number(request)
         titles: dict[str, str] = {}
 
         async def read_before(before: str, count: int) -> Sequence[Run]:
@@ -204,6 +209,8 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                 parent_run=request.parent_run,
                 retry_of=request.retry_of,
                 labels=request.labels,
+                after=after,
+                number=number,
             )
 
         async def read(last: Run | None, count: int) -> Sequence[Run]:
@@ -227,6 +234,11 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             return pb.ListRunsResponse(runs=parts[:count], next_page_token=pages.token(before) if before else "")
         page = await pages.filled(limit, read, make)
         return pb.ListRunsResponse(runs=page.parts, next_page_token=page.token(attrgetter("id")))
+
+    @unary
+    async def FindIds(self, request: pb.FindIdsRequest, context: Context) -> pb.FindIdsResponse:
+        kind, part = run_requests.id_kind(request.kind), run_requests.id_part(request)
+        return pb.FindIdsResponse(ids=await self._store.find_ids(kind, part, limit=_IDS))
 
     @unary
     async def CancelRun(self, request: pb.CancelRunRequest, context: Context) -> pb.CancelRunResponse:

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
-from google.protobuf import timestamp_pb2
-
-from toban.definition.timing.cron import LAST_YEAR
 from toban.v1 import job_pb2
 from toban.v1 import workflow_pb2 as pb
 from toband.api import definition_messages, pages, run_messages, run_requests
+from toband.api.common_requests import moment
 from toband.api.request_errors import InvalidFieldError
 from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.engine.errors import WorkflowNotFoundError
@@ -23,7 +21,6 @@ PREVIEW = 10
 PREVIEW_MOST = 100
 # More than a definition can have.
 _SCHEDULES_MOST = 1000
-_FIRST_YEAR = 1970
 
 
 class ScheduleRpcs:
@@ -53,7 +50,7 @@ class ScheduleRpcs:
     async def preview(self, request: pb.PreviewScheduleRequest) -> pb.PreviewScheduleResponse:
         """Raises InvalidFieldError, WorkflowNotFoundError and ZoneGoneError."""
         count = min(pages.size(request.count, PREVIEW, "count"), PREVIEW_MOST)
-        start = _moment(request.from_time, "from_time") if request.HasField("from_time") else None
+        start = moment(request.from_time, "from_time") if request.HasField("from_time") else None
         found = await self._outlook.preview(request.workflow, count, start)
         return pb.PreviewScheduleResponse(due_times=[definition_messages.due_time(each) for each in found])
 
@@ -81,7 +78,7 @@ class ScheduleRpcs:
 
     async def explain(self, request: pb.ExplainScheduleRequest) -> pb.ExplainScheduleResponse:
         """Raises InvalidFieldError and WorkflowNotFoundError."""
-        at = _moment(request.at, "at") if request.HasField("at") else None
+        at = moment(request.at, "at") if request.HasField("at") else None
         found = await self._outlook.explain(request.workflow, at)
         return pb.ExplainScheduleResponse(
             sentences=found.sentences,
@@ -112,21 +109,10 @@ class ScheduleRpcs:
             raise WorkflowNotFoundError(name)
 
 
-def _moment(value: timestamp_pb2.Timestamp, field: str) -> datetime:
-    """Raises InvalidFieldError for a time outside of the calendar, or of the years in which a schedule can be due."""
-    try:
-        found = value.ToDatetime(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        raise InvalidFieldError(field, "must be a valid time") from None
-    if not _FIRST_YEAR <= found.year <= LAST_YEAR:
-        raise InvalidFieldError(field, f"must be a time from {_FIRST_YEAR} to {LAST_YEAR}")
-    return found
-
-
 def _required(request: pb.BackfillScheduleRequest, field: Literal["from_time", "to_time"]) -> datetime:
     if not request.HasField(field):
         raise InvalidFieldError(field, "is required")
-    return _moment(getattr(request, field), field)
+    return moment(getattr(request, field), field)
 
 
 def _backfill_limit(given: int) -> int:

@@ -12,16 +12,20 @@ from toband.api.common_requests import base_dir, caller, check_mask, definition_
 from toband.api.definition_messages import problem
 from toband.api.handler import Context, unary
 from toband.api.schedule_rpcs import ScheduleRpcs
+from toband.api.summary_rpcs import SummaryRpcs
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.errors import VersionNotFoundError, WorkflowNotFoundError
 from toband.ports import DefinitionStore, StoredWorkflow
 
 
 class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
-    def __init__(self, workflows: Workflows, store: DefinitionStore, schedules: ScheduleRpcs) -> None:
+    def __init__(
+        self, workflows: Workflows, store: DefinitionStore, schedules: ScheduleRpcs, summaries: SummaryRpcs
+    ) -> None:
         self._workflows = workflows
         self._store = store
         self._schedules = schedules
+        self._summaries = summaries
 
     @unary
     async def CreateWorkflow(self, request: pb.CreateWorkflowRequest, context: Context) -> pb.CreateWorkflowResponse:
@@ -54,6 +58,16 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
 
         page = await pages.filled(pages.size(request.page_size, 100), read, make)
         return pb.ListWorkflowsResponse(workflows=page.parts, next_page_token=page.token(attrgetter("name")))
+
+    @unary
+    async def ListWorkflowSummaries(
+        self, request: pb.ListWorkflowSummariesRequest, context: Context
+    ) -> pb.ListWorkflowSummariesResponse:
+        return await self._summaries.list(request)
+
+    @unary
+    async def GetOverview(self, request: pb.GetOverviewRequest, context: Context) -> pb.GetOverviewResponse:
+        return await self._summaries.overview(request)
 
     @unary
     async def UpdateWorkflow(self, request: pb.UpdateWorkflowRequest, context: Context) -> pb.UpdateWorkflowResponse:

@@ -13,6 +13,7 @@ from toband.api.run_service import RunService
 from toband.api.run_watch_rpc import RunWatchRpc
 from toband.api.schedule_rpcs import ScheduleRpcs
 from toband.api.schedule_service import ScheduleService
+from toband.api.summary_rpcs import SummaryRpcs
 from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
 from toband.app.adapters import Adapters
@@ -44,7 +45,7 @@ async def start_services(
     )
     schedules = ScheduleRpcs(engine.outlook, engine.backfill, store)
     await adapters.server.start(
-        workflows=WorkflowService(engine.workflows, store, schedules),
+        workflows=WorkflowService(engine.workflows, store, schedules, SummaryRpcs(store, engine.clock)),
         jobs=JobService(engine.workflows, engine.runs.intake, store, runs, schedules),
         runs=runs,
         dead_letters=DeadLetterService(engine.runs.dead_letters, store, runs),

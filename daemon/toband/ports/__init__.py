@@ -44,6 +44,7 @@ from toband.ports.host import (
     StepProcess,
     WrongPath,
 )
+from toband.ports.ids import IdKind, IdStore
 from toband.ports.locks import LockLeftoverStore
 from toband.ports.logs import (
     PAGE,
@@ -111,6 +112,13 @@ from toband.ports.store import (
     StoreTakenOverError,
     StoreWatcher,
 )
+from toband.ports.summaries import (
+    FAILURES_COUNTED,
+    RATED_RUNS,
+    RunTotals,
+    SummaryStore,
+    WorkflowSummary,
+)
 from toband.ports.watched_paths import (
     FileChange,
     PathChange,
@@ -120,7 +128,9 @@ from toband.ports.watched_paths import (
 
 __all__ = [
     "BY_API",
+    "FAILURES_COUNTED",
     "PAGE",
+    "RATED_RUNS",
     "ActiveRunError",
     "AlarmClock",
     "Archive",
@@ -158,6 +168,8 @@ __all__ = [
     "Firing",
     "HealthStatus",
     "HistoryEntry",
+    "IdKind",
+    "IdStore",
     "Inspection",
     "JobInUseError",
     "KnownFile",
@@ -193,6 +205,7 @@ __all__ = [
     "RunSize",
     "RunSpan",
     "RunStore",
+    "RunTotals",
     "Sandbox",
     "ScheduleStore",
     "Space",
@@ -210,12 +223,14 @@ __all__ = [
     "StoredSize",
     "StoredWorkflow",
     "Stray",
+    "SummaryStore",
     "TriggerStore",
     "UpdateResult",
     "Values",
     "WatchChanges",
     "WorkflowExistsError",
     "WorkflowOwnedError",
+    "WorkflowSummary",
     "WorkflowText",
     "WorkflowVersion",
     "WrongPath",

@@ -70,11 +70,13 @@ class RunStore(Protocol):
         parent_run: str = "",
         retry_of: str = "",
         labels: Mapping[str, str] | None = None,
+        after: str = "",
+        number: int = 0,
     ) -> Sequence[Run]:
-        """Newest first (ids are uuid7 and sort by time), with an id below `before`, without steps.
+        """Newest first (ids are uuid7 and sort by time), with an id below `before` and above `after`, without steps.
 
         `parent_run`: only its children; `retry_of`: only runs that repeat that run; `labels`: only runs with all of
-        them.
+        them; `number`: only the run of the workflow with it.
         """
         ...
 

@@ -9,11 +9,13 @@ from toband.ports.attempts import AttemptStore
 from toband.ports.dead_letters import DeadLetterStore
 from toband.ports.definitions import DefinitionStore
 from toband.ports.events import EventStore, TriggerStore
+from toband.ports.ids import IdStore
 from toband.ports.locks import LockLeftoverStore
 from toband.ports.records import Counts, Inspection
 from toband.ports.retention import RetentionStore
 from toband.ports.runs import RunStore
 from toband.ports.schedules import FireLedger, ScheduleStore
+from toband.ports.summaries import SummaryStore
 
 
 class DatabaseChecks(Protocol):
@@ -45,12 +47,14 @@ class Store(
     RunStore,
     AttemptStore,
     DeadLetterStore,
+    IdStore,
     LockLeftoverStore,
     ScheduleStore,
     FireLedger,
     EventStore,
     TriggerStore,
     RetentionStore,
+    SummaryStore,
     DatabaseChecks,
     Protocol,
 ):

@@ -16,10 +16,12 @@ from toband.store.rows.definitions import SqlDefinitions
 from toband.store.rows.event_triggers import SqlTriggers
 from toband.store.rows.events import SqlEvents
 from toband.store.rows.fire_ledger import SqlFires
+from toband.store.rows.ids import SqlIds
 from toband.store.rows.lock_leftovers import SqlLockLeftovers
 from toband.store.rows.retention import SqlRetention
 from toband.store.rows.runs import SqlRuns
 from toband.store.rows.schedules import SqlSchedules
+from toband.store.rows.summaries import SqlSummaries
 from toband.store.sql.errors import store_errors
 from toband.store.sql.open_database import reading, writing
 from toband.store.sql.writer import WriteSession
@@ -30,12 +32,14 @@ class SqlStore(
     SqlRuns,
     SqlAttempts,
     SqlDeadLetters,
+    SqlIds,
     SqlLockLeftovers,
     SqlSchedules,
     SqlFires,
     SqlEvents,
     SqlTriggers,
     SqlRetention,
+    SqlSummaries,
 ):
     """`toband.ports.Store` for `sqlite:///PATH` and `postgresql://HOST/NAME`.
 

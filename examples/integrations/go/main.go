@@ -108,6 +108,11 @@ func follow(ctx context.Context, runs toban.RunServiceClient, id string, got fun
 			return nil, err
 		}
 		if end := message.GetEnd(); end != nil {
+			for step, part := range parts {
+				if part != "" {
+					fmt.Println(step, "|", part)
+				}
+			}
 			return end, nil
 		}
 		step := message.GetChunk().GetStep()

@@ -22,7 +22,7 @@ from contract.builders import (
     with_workflow,
 )
 from toband.domain.run_model import AttemptState, Run, RunState, StepRun, Trigger
-from toband.ports import ActiveRunError, Counts, Store, StoreError
+from toband.ports import ActiveRunError, Counts, IdKind, Store, StoreError
 
 
 async def test_a_created_run_is_read_back_whole(store: Store) -> None:
@@ -258,6 +258,40 @@ async def test_runs_are_found_by_label(store: Store) -> None:
     await save(store, made[2], finished(made[2]))
     assert await store.delete_runs([made[2].id]) == [made[2].id]
     assert await found({"team": "a"}, workflow="backup") == [4]
+
+
+async def test_runs_are_found_by_number_and_between_ids(store: Store) -> None:
+    await with_workflow(store, "backup", "other")
+    made = [await stored_run(store, name, labels={"env": "prod"}) for _ in range(3) for name in ("backup", "other")]
+    ids = [run.id for run in made]
+
+    async def found(**how: Any) -> list[int]:
+        return [ids.index(run.id) for run in await store.list_runs(**how)]
+
+    assert await found(workflow="other", number=2) == [3]
+    assert await found(workflow="other", number=4) == await found(workflow="none", number=1) == []
+    assert await found(workflow="other", number=2, states=[RunState.FAILED]) == []
+    assert await found(workflow="other", number=2, labels={"env": "test"}) == []
+    assert await found(workflow="other", number=2, labels={"env": "prod"}, before=ids[4], after=ids[2]) == [3]
+    assert await found(workflow="other", number=2, before=ids[3]) == []
+    assert await found(after=ids[1], before=ids[4]) == [3, 2]
+    assert await found(after=ids[1], states=[RunState.PENDING, RunState.RUNNING], workflow="backup") == [4, 2]
+    assert await found(after=ids[2], labels={"env": "prod"}) == [5, 4, 3]
+
+
+async def test_ids_are_found_by_their_start_or_end(store: Store) -> None:
+    await with_workflow(store)
+    made = [f"0190{number:04x}-0000-7000-8000-00000000{end}" for number, end in enumerate(["aaaa", "bbbb", "0190"])]
+    for run_id in made:
+        await store.create_run(new_run(id=run_id, steps=1), max_active=None)
+    assert await store.find_ids(IdKind.RUN, "0190", 10) == made[::-1]
+    assert await store.find_ids(IdKind.RUN, "0190", 2) == made[:0:-1]
+    assert await store.find_ids(IdKind.RUN, "01900001", 10) == [made[1]]
+    assert await store.find_ids(IdKind.RUN, "00bbbb", 10) == [made[1]]
+    assert await store.find_ids(IdKind.RUN, made[0], 10) == [made[0]]
+    assert await store.find_ids(IdKind.RUN, "cccc", 10) == await store.find_ids(IdKind.RUN, "%", 10) == []
+    for kind in set(IdKind) - {IdKind.RUN}:
+        assert await store.find_ids(kind, "0190", 10) == await store.find_ids(kind, "bbbb", 10) == []
 
 
 async def test_attempts_of_runs(store: Store) -> None:

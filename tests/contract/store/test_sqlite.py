@@ -29,7 +29,7 @@ from contract.builders import text as workflow_text
 from contract.event_builders import new_event
 from contract.scheduled import reminder
 from toband.domain.run_model import AttemptState, DeadLetterState, Run, RunState
-from toband.ports import StoreError
+from toband.ports import IdKind, StoreError
 from toband.store import SqlStore
 from toband.store.rows.retention import SPANS
 from toband.store.sql.statements import Statement
@@ -158,6 +158,12 @@ ASKED: dict[str, Ask] = {
     "list_runs parent state": lambda store, run: store.list_runs(
         parent_run=run.id, states=[RunState.FAILED], workflow="backup"
     ),
+    "list_runs number": lambda store, run: store.list_runs(workflow="backup", number=1, labels={"a": "b"}),
+    "list_runs between": lambda store, run: store.list_runs(workflow="backup", after="0", before=run.id),
+    "list_runs between states": lambda store, run: store.list_runs(states=[RunState.FAILED], after="0"),
+    "find_ids start": lambda store, run: store.find_ids(IdKind.RUN, run.id[:8], 10),
+    "find_ids end": lambda store, run: store.find_ids(IdKind.RUN, run.id[-8:], 10),
+    "find_ids process": lambda store, run: store.find_ids(IdKind.PROCESS, "abcd", 10),
     "latest_success": lambda store, _: store.latest_success("backup", ["s0", "s1"]),
     "list_dead_letters": lambda store, run: store.list_dead_letters(before=run.id),
     "list_dead_letters workflow": lambda store, run: store.list_dead_letters(workflow="backup", before=run.id),

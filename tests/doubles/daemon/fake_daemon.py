@@ -264,6 +264,20 @@ class FakeDaemon:
 
     # What the servicers share.
 
+    def ids_of(self, kind: run_pb2.IdKind.ValueType) -> list[str]:
+        """The ids of that kind."""
+        match kind:
+            case run_pb2.ID_KIND_RUN:
+                return list(self.runs)
+            case run_pb2.ID_KIND_PROCESS:
+                return [each.id for record in self.runs.values() for each in record.processes]
+            case run_pb2.ID_KIND_EVENT:
+                return [event.id for event in self.events]
+            case run_pb2.ID_KIND_DEAD_LETTER:
+                return list(self.letters)
+            case _:
+                return list(self.schedules)
+
     def store_workflow(self, name: str, definition: workflow_pb2.Definition) -> workflow_pb2.Workflow:
         version = self._new_version(name, definition)
         workflow = workflow_pb2.Workflow(

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from doubles.daemon.fake_daemon import RunRecord
 
 
+def _between(request: run_pb2.ListRunsRequest, run: run_pb2.Run) -> bool:
+    """Whether the run was created in the time that the request asks for."""
+    created = run.created_at.ToNanoseconds()
+    if request.HasField("created_after") and created < request.created_after.ToNanoseconds():
+        return False
+    return not request.HasField("created_before") or created < request.created_before.ToNanoseconds()
+
+
 class Runs(Control):
     """Runs stand still until the test moves them."""
 
@@ -94,6 +102,8 @@ class Runs(Control):
                 for record in reversed(self._daemon.runs.values())
                 if request.workflow in ("", record.run.workflow)
                 and (not request.states or record.run.state in request.states)
+                and request.number in (0, record.run.number)
+                and _between(request, record.run)
             ]
             begin, size = int(request.page_token or 0), request.page_size or 50
             response = run_pb2.ListRunsResponse()
@@ -106,6 +116,15 @@ class Runs(Control):
             return response
 
         return await self._daemon.answer("ListRuns", context, request, work)
+
+    async def FindIds(self, request: run_pb2.FindIdsRequest, context: Context) -> run_pb2.FindIdsResponse:
+        async def work() -> run_pb2.FindIdsResponse:
+            ids = sorted(self._daemon.ids_of(request.kind), reverse=True)
+            part = request.part.lower()
+            begin = [one for one in ids if one.startswith(part)]
+            return run_pb2.FindIdsResponse(ids=(begin or [one for one in ids if one.endswith(part)])[:10])
+
+        return await self._daemon.answer("FindIds", context, request, work)
 
     async def CancelRun(self, request: run_pb2.CancelRunRequest, context: Context) -> run_pb2.CancelRunResponse:
         async def work() -> run_pb2.CancelRunResponse:

@@ -71,6 +71,41 @@ class Workflows(Schedules):
 
         return await self._daemon.answer("ListWorkflows", context, request, work)
 
+    async def ListWorkflowSummaries(
+        self, request: workflow_pb2.ListWorkflowSummariesRequest, context: Context
+    ) -> workflow_pb2.ListWorkflowSummariesResponse:
+        async def work() -> workflow_pb2.ListWorkflowSummariesResponse:
+            wanted = request.text.casefold()
+            found = [each for each in self._summaries() if wanted in each.name or wanted in each.title.casefold()]
+            return workflow_pb2.ListWorkflowSummariesResponse(summaries=found)
+
+        return await self._daemon.answer("ListWorkflowSummaries", context, request, work)
+
+    async def GetOverview(
+        self, request: workflow_pb2.GetOverviewRequest, context: Context
+    ) -> workflow_pb2.GetOverviewResponse:
+        async def work() -> workflow_pb2.GetOverviewResponse:
+            found = self._summaries()
+            answer = workflow_pb2.GetOverviewResponse(workflow_count=len(found))
+            answer.summaries.extend(found[: request.max_workflows or 100])
+            answer.failed_since.GetCurrentTime()
+            return answer
+
+        return await self._daemon.answer("GetOverview", context, request, work)
+
+    def _summaries(self) -> list[workflow_pb2.WorkflowSummary]:
+        return [
+            workflow_pb2.WorkflowSummary(
+                name=name,
+                kind=workflow_pb2.DEFINITION_KIND_WORKFLOW,
+                title=workflow.title,
+                labels=workflow.labels,
+                enabled=workflow.enabled,
+                version=workflow.version,
+            )
+            for name, workflow in sorted(self._daemon.workflows.items())
+        ]
+
     async def UpdateWorkflow(
         self, request: workflow_pb2.UpdateWorkflowRequest, context: Context
     ) -> workflow_pb2.UpdateWorkflowResponse:

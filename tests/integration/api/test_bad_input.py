@@ -61,6 +61,10 @@ def lists(daemon: Daemon, run: run_pb2.Run) -> dict[str, Callable[..., Any]]:
     def get_run(size: int, given: str) -> object:
         return daemon.runs.GetRun(run_pb2.GetRunRequest(id=run.id, step_page_size=size, step_page_token=given))
 
+    def list_summaries(size: int, given: str) -> object:
+        request = pb.ListWorkflowSummariesRequest(page_size=size, page_token=given)
+        return daemon.workflows.ListWorkflowSummaries(request)
+
     def list_jobs(size: int, given: str) -> object:
         return daemon.jobs.ListJobs(job_pb2.ListJobsRequest(page_size=size, page_token=given))
 
@@ -77,6 +81,7 @@ def lists(daemon: Daemon, run: run_pb2.Run) -> dict[str, Callable[..., Any]]:
         "ListDeadLetters": list_dead_letters,
         "ListArtifacts": list_artifacts,
         "ListWorkflows": list_workflows,
+        "ListWorkflowSummaries": list_summaries,
         "ListWorkflowVersions": list_versions,
         "ListRuns": list_runs,
         "ListProcessExecutions": list_processes,
@@ -87,6 +92,7 @@ def lists(daemon: Daemon, run: run_pb2.Run) -> dict[str, Callable[..., Any]]:
 STEP = {"GetRun": "step_"}
 LISTS = [
     "ListWorkflows",
+    "ListWorkflowSummaries",
     "ListWorkflowVersions",
     "ListRuns",
     "ListProcessExecutions",

@@ -136,6 +136,8 @@ def _workflows(api: Api) -> None:
     api(pb.GetWorkflowRequest(name=ABSENT))
     page = api(pb.ListWorkflowsRequest(page_size=1))
     api(pb.ListWorkflowsRequest(page_size=1, page_token=page.next_page_token))
+    api(pb.ListWorkflowSummariesRequest())
+    api(pb.GetOverviewRequest())
     for text in ("echo hello", "echo again"):
         api(pb.UpdateWorkflowRequest(workflow=pb.Workflow(name="first", definition=definition("first", text))))
     api(pb.UpdateWorkflowRequest(workflow=pb.Workflow(name=ABSENT, definition=definition(ABSENT))))

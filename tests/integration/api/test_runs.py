@@ -131,6 +131,33 @@ def test_runs_are_listed_newest_first_and_pages_are_stable_under_inserts(daemon:
     assert [run.number for run in first.runs] == [7, 6, 5, 4]
 
 
+def test_runs_are_listed_by_number_and_time_and_found_by_a_part_of_their_id(daemon: Daemon) -> None:
+    apply(daemon, "numbered", overlap="allow")
+    made = [daemon.run("numbered") for _ in range(3)]
+    ids = [run.id for run in made]
+    assert listed(daemon, workflow="numbered", number=2) == [ids[1]]
+    assert listed(daemon, workflow="numbered", number=4) == []
+    middle = made[1].created_at
+    assert set(listed(daemon, workflow="numbered", created_after=middle)) >= set(ids[1:])
+    assert ids[0] in listed(daemon, workflow="numbered", created_before=middle) or made[0].created_at == middle
+    assert ids[2] not in listed(daemon, workflow="numbered", created_before=middle)
+    assert listed(daemon, 1, workflow="numbered", created_after=made[0].created_at)[:1] == [ids[2]]
+
+    def found(part: str, kind: pb.IdKind.ValueType = pb.ID_KIND_RUN) -> list[str]:
+        return list(daemon.runs.FindIds(pb.FindIdsRequest(kind=kind, part=part), timeout=20).ids)
+
+    assert found(ids[1]) == found(ids[1][-12:].upper()) == [ids[1]]
+    assert set(found(ids[1][:4])) >= set(ids)
+    assert found(ids[1], pb.ID_KIND_EVENT) == []
+    for request in (
+        pb.FindIdsRequest(kind=pb.ID_KIND_RUN, part="abc"),
+        pb.FindIdsRequest(kind=pb.ID_KIND_RUN, part="%%%%"),
+        pb.FindIdsRequest(part="abcd"),
+    ):
+        assert refused(partial(daemon.runs.FindIds, request, timeout=20)).violations
+    assert refused(partial(listed, daemon, number=1)).violations[0][0] == "number"
+
+
 def started(daemon: Daemon, workflow: str, params: dict[str, Any] | None = None, **fields: Any) -> str:
     request = pb.StartRunRequest(workflow=workflow, **fields)
     request.params.update(params or {})

@@ -57,6 +57,8 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "no-daemon-here"))
+    for name in ("XDG_CONFIG_HOME", "APPDATA"):
+        monkeypatch.setenv(name, str(tmp_path / "config"))
     monkeypatch.setattr("toban.sdk.address.SYSTEM_DIRECTORIES", ())
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     if sys.platform != "win32":

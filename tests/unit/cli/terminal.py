@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from doubles.daemon.fake_daemon import DEADLINE
 
@@ -25,6 +25,9 @@ if sys.platform == "win32":
     def _open(rows: int, columns: int) -> tuple[int, int]:
         raise OSError("there are no such terminals")
 
+    def _modes(terminal: int) -> list[object]:
+        raise OSError("there are no such terminals")
+
 else:
     import fcntl
     import pty
@@ -34,6 +37,9 @@ else:
         own, other = pty.openpty()
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         return own, other
+
+    def _modes(terminal: int) -> list[object]:
+        return termios.tcgetattr(terminal)
 
 
 class Terminal:
@@ -69,8 +75,29 @@ class Terminal:
         while text not in self.text:
             assert self._read(deadline), f"{text!r} never came, but:\n{self.text}"
 
+    def wait_for_more(self) -> None:
+        """Waits until anything has been drawn."""
+        assert self._read(time.monotonic() + DEADLINE), f"nothing more came after:\n{self.text}"
+
+    def press(self, keys: str) -> None:
+        os.write(self._own, keys.encode())
+
     def press_ctrl_c(self) -> None:
         os.write(self._own, b"\x03")
+
+    def modes(self) -> Sequence[object]:
+        """How the terminal treats keys."""
+        return _modes(self._own)
+
+    def end_with_modes(self) -> tuple[int, Sequence[object]]:
+        """Reads until the program has ended, and gives its exit code and the modes that it left."""
+        deadline = time.monotonic() + DEADLINE
+        while self.program.poll() is None and self._read(deadline):
+            pass
+        code = self.program.wait(DEADLINE)
+        modes = self.modes()
+        self.end()
+        return code, modes
 
     def end(self) -> int:
         """Reads to the end and gives the exit code."""

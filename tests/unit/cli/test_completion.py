@@ -86,6 +86,23 @@ def test_without_a_daemon_there_is_nothing_to_offer(complete: Complete, daemon: 
     assert complete("toban logs n") == []
 
 
+def test_names_of_contexts_need_no_daemon(complete: Complete, daemon: FakeDaemon, bare: Cli) -> None:
+    bare("context", "add", "prod", "--server", "127.0.0.1:1")
+    bare("context", "add", "local", "--server", daemon.address)
+    assert complete("toban context use ") == ["prod", "local"]
+    assert complete("toban --context p") == ["prod"]
+    assert complete("toban runs list --context=p") == ["--context=prod"]
+
+
+def test_the_names_are_those_of_the_context(
+    complete: Complete, daemon: FakeDaemon, bare: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TOBAN_SERVER")
+    bare("context", "add", "local", "--server", daemon.address)
+    assert complete("toban run ") == []
+    assert complete("toban --context local run ") == ["nightly", "weekly"]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script(bare: Cli, shell: str) -> None:
     result = bare("completion", shell)

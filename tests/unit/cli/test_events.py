@@ -269,7 +269,7 @@ def test_list(cli: Cli, daemon: FakeDaemon) -> None:
     assert second[5] == '{"text": "' + 49 * "x" + "…"
     limited = cli("events", "list", "--limit", "1", "-o", "name")
     assert (limited.out, limited.err[:14]) == (f"{event.id}\n", "more available")
-    assert len(cli("events", "list", "-t", "OTHER", "-t", "A", "-o", "json").data) == 1
+    assert len(cli("events", "list", "--type", "OTHER", "--type", "A", "-o", "json").data) == 1
     assert cli("events", "list", "--type", "A").err == "no events of type A\n"
     daemon.events[0].payload_json, daemon.events[0].payload_bytes = "", 5000
     assert "(4.9 KiB)" in cli("events", "list").out

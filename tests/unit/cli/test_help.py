@@ -23,6 +23,7 @@ GROUPS = [
     "locks",
     "system",
     "import",
+    "context",
 ]
 COMMANDS = [
     "apply",
@@ -48,6 +49,8 @@ COMMANDS = [
     "jobs versions",
     "jobs diff",
     "jobs restore",
+    "status",
+    "top",
     "run",
     "processes list",
     "processes show",
@@ -89,6 +92,12 @@ COMMANDS = [
     "system reload",
     "system resume",
     "dev",
+    "context add",
+    "context use",
+    "context list",
+    "context show",
+    "context rename",
+    "context remove",
     "completion",
     "version",
 ]
@@ -96,7 +105,9 @@ COMMANDS = [
 
 def _tree() -> dict[str, Command]:
     found: dict[str, Command] = {}
-    for name in PROGRAM.entries:
+    for name, entry in PROGRAM.entries.items():
+        if entry.words:
+            continue
         match PROGRAM.load(name):
             case Group() as group:
                 found |= {f"{name} {verb}": command for verb, command in group.commands.items()}
@@ -111,7 +122,52 @@ def test_these_are_all_commands() -> None:
 
 def test_the_table_has_the_summaries_of_the_commands() -> None:
     for name, entry in PROGRAM.entries.items():
-        assert entry.summary == summary(PROGRAM.load(name).help), name
+        if not entry.words:
+            assert entry.summary == summary(PROGRAM.load(name).help), name
+
+
+def test_short_forms_lead_to_commands(bare: Cli) -> None:
+    forms = {name: entry.words for name, entry in PROGRAM.entries.items() if entry.words}
+    assert {"ps", "show", "watch", "cancel", "retry", "approve", "next"} <= forms.keys()
+    help_text = bare("--help").out
+    for name, words in forms.items():
+        assert " ".join(words[:2]) in COMMANDS
+        assert bare(name, "--help").out == bare(*words[:2], "--help").out
+        assert f"{name} = {' '.join(words)}" in help_text
+
+
+# What a short option means in every command that has it.
+MEANINGS = {
+    "-S": "--step",
+    "-W": "--wait",
+    "-a": "--action",
+    "-d": "--data",
+    "-f": "--follow",
+    "-j": "--job",
+    "-l": "--label",
+    "-m": "--note",
+    "-O": "--to",
+    "-o": "--output",
+    "-p": "--param",
+    "-q": "--quiet",
+    "-r": "--run",
+    "-s": "--state",
+    "-t": "--timestamps",
+    "-v": "--verbose",
+    "-w": "--workflow",
+    "-y": "--yes",
+}
+# How many: the word depends on what is counted.
+COUNTS = {"--count", "--limit", "--tail"}
+
+
+def test_a_short_option_has_one_meaning_over_all_commands() -> None:
+    for path, command in _tree().items():
+        for each in [*parameters(command.function), *PROGRAM.shared]:
+            names = getattr(each.spec, "names", ())
+            for short in (name for name in names if not name.startswith("--")):
+                meant = COUNTS if short == "-n" else {MEANINGS[short]}
+                assert meant & set(names), f"{path}: {short}"
 
 
 def test_a_short_option_has_one_meaning_within_a_command() -> None:
@@ -154,6 +210,8 @@ def test_the_main_help_lists_the_verbs(bare: Cli) -> None:
         "validate",
         "workflows",
         "jobs",
+        "status",
+        "top",
         "run",
         "runs",
         "logs",
@@ -180,6 +238,8 @@ def test_version(bare: Cli, arguments: list[str]) -> None:
     ("arguments", "message", "hint"),
     [
         (["bogus"], "no such command 'bogus'", "`toban --help`"),
+        (["nightly#3"], "no such command 'nightly#3'", "`toban show nightly#3` shows a run"),
+        (["cancl", "x"], "Did you mean 'cancel'?", "`toban --help`"),
         (["runz"], "Did you mean 'run', 'runs'?", "`toban --help`"),
         (["run"], "missing argument 'NAME'", "`toban run --help`"),
         (["run", "x", "--nonsense"], "no such option: --nonsense", "`toban run --help`"),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from doubles.daemon.fake_daemon import FakeDaemon
@@ -35,7 +37,7 @@ def test_no_locks(cli: Cli, daemon: FakeDaemon) -> None:
 
 
 def test_release(cli: Cli, locks: list[system_pb2.Lock]) -> None:
-    assert cli("locks", "release", "gpu", "--run", "other").err == "no ended attempt keeps gpu held\n"
+    assert cli("locks", "release", "gpu", "--run", str(uuid.uuid4())).err == "no ended attempt keeps gpu held\n"
     done = cli("locks", "release", "gpu")
     assert done.out.splitlines()[1].split()[:2] == ["import", "load"]
     assert done.err == "released gpu: 1 attempt\n"

@@ -63,6 +63,58 @@ def test_an_older_run_by_its_number(cli: Cli, failed: RunRecord) -> None:
     assert cli("runs", "show", "nightly#1", "-o", "json").data["number"] == "1"
 
 
+def test_a_run_by_a_part_of_its_id(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
+    run_id = failed.run.id
+    for part in (run_id[:13], run_id[-6:], run_id[-6:].upper()):
+        assert cli("show", part, "-o", "name").out == f"{run_id}\n"
+    other = daemon.add_run("nightly")
+    del daemon.runs[other.run.id]
+    other.run.id = f"{run_id[:-8]}{'0' * 8}"
+    daemon.runs[other.run.id] = other
+    result = cli("runs", "delete", run_id[:20])
+    assert result.code == 2
+    assert result.err.startswith(f"toban: cannot choose a run: 2 ids begin or end with {run_id[:20]}\n")
+    assert f"  {run_id} nightly#2\n" in result.err
+    assert f"  {other.run.id} nightly#3\n" in result.err
+    # A name of a workflow comes first.
+    daemon.add_workflow(run_id[:8])
+    assert "has no run" in cli("show", run_id[:8]).err
+    assert "the name alone is ambiguous" in cli("runs", "delete", run_id[:8]).err
+    for unknown in ("0000ffff", "nightly#9", "nightly#99999999999999999999"):
+        assert cli("show", unknown).code == 5
+
+
+def test_list_by_time(cli: Cli, failed: RunRecord) -> None:
+    def names(*options: str) -> list[str]:
+        return [run["number"] for run in cli("runs", "list", *options, "-o", "json").data]
+
+    assert names("--until", "2026-02-01T09:15:30+09:00") == []
+    assert names("--until", "2026-02-01T09:15:31+09:00") == names("--failed") == ["2"]
+    assert names("--since", "1h") == ["1"]
+    assert names("--since", "2026-02-01T00:15:30Z") == ["2", "1"]
+    assert "--since: expected a duration" in cli("runs", "list", "--since", "soon").err
+
+
+def test_list_of_an_unknown_workflow(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
+    result = cli("runs", "list", "--workflow", "nigtly")
+    assert (result.code, result.out) == (5, "")
+    assert result.err == ("toban: cannot list runs of nigtly: no workflow nigtly\nhint: did you mean nightly?\n")
+    daemon.add_job("fetch")
+    for known in ("nightly", "fetch"):
+        assert cli("runs", "list", "--workflow", known, "--state", "cancelled").err == "no runs\n"
+    # Its runs stay when a workflow is deleted.
+    del daemon.workflows["nightly"]
+    assert cli("runs", "list", "--workflow", "nightly", "--state", "cancelled").code == 0
+
+
+def test_ps_lists_active_runs_with_their_steps(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
+    assert cli("ps").err == "no active runs\n"
+    daemon.add_run("nightly").run.current_step = "build"
+    header, row = cli("ps").out.splitlines()
+    assert header.split() == ["RUN", "STATE", "STEPS", "STEP", "CREATED", "TOOK", "ID"]
+    assert row.split()[:4] == ["nightly#3", "running", "0/1", "build"]
+
+
 def test_show_for_programs(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
     result = cli("runs", "show", "nightly", "-o", "json")
     assert result.data["state"] == "RUN_STATE_FAILED"

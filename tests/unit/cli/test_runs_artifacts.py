@@ -61,24 +61,24 @@ def test_download_under_its_own_name(cli: Cli, record: RunRecord) -> None:
 def test_download_to_a_place(cli: Cli, record: RunRecord) -> None:
     Path("there").mkdir()
     Path("mine").write_text("old")
-    assert cli("runs", "artifacts", "nightly", "-d", "raw", "-O", "mine").code == 0
+    assert cli("runs", "artifacts", "nightly", "--download", "raw", "-O", "mine").code == 0
     assert Path("mine").read_bytes() == b"abcdef"
-    named = cli("runs", "artifacts", "nightly", "-d", "raw", "-O", "there", "-o", "json")
+    named = cli("runs", "artifacts", "nightly", "--download", "raw", "-O", "there", "-o", "json")
     assert named.data == {"path": str(Path("there/raw.json")), "bytes": 6, "tar": False}
-    missing = cli("runs", "artifacts", "nightly", "-d", "raw", "-O", "nowhere/x")
+    missing = cli("runs", "artifacts", "nightly", "--download", "raw", "-O", "nowhere/x")
     assert missing.code == 2
     assert missing.err.startswith("toban: cannot write nowhere/x: ")
 
 
 def test_download_to_standard_output(cli: Cli, record: RunRecord) -> None:
-    result = cli("runs", "artifacts", "nightly", "-d", "raw", "-O", "-")
+    result = cli("runs", "artifacts", "nightly", "--download", "raw", "-O", "-")
     assert (result.raw, result.err) == (b"abcdef", "")
 
 
 def test_one_file_of_many(cli: Cli, record: RunRecord) -> None:
     header = run_pb2.ArtifactHeader(file_name="../../evil", bytes=1)
     record.contents["build[1]", "log", "a/b"] = (header, b"x")
-    result = cli("runs", "artifacts", "nightly", "-s", "build[1]", "-d", "log", "--file", "a/b", "-o", "name")
+    result = cli("runs", "artifacts", "nightly", "-S", "build[1]", "--download", "log", "--file", "a/b", "-o", "name")
     # The name that was suggested leads nowhere else.
     assert (result.code, result.out) == (0, "evil\n")
 
@@ -86,19 +86,19 @@ def test_one_file_of_many(cli: Cli, record: RunRecord) -> None:
 def test_a_broken_download_leaves_nothing(cli: Cli, record: RunRecord) -> None:
     header = run_pb2.ArtifactHeader(file_name="raw.json", bytes=6)
     record.contents["fetch", "raw", ""] = (header, b"abc", None)
-    result = cli("runs", "artifacts", "nightly", "-d", "raw")
+    result = cli("runs", "artifacts", "nightly", "--download", "raw")
     assert result.code == 3
     assert list(Path().iterdir()) == []
 
 
 def test_a_name_that_several_steps_have(cli: Cli, record: RunRecord) -> None:
-    result = cli("runs", "artifacts", "nightly", "-d", "log")
+    result = cli("runs", "artifacts", "nightly", "--download", "log")
     assert result.code == 2
     assert result.err.splitlines()[1] == "hint: choose one with --step: build[0], build[1]"
 
 
 def test_a_name_that_none_has(cli: Cli, record: RunRecord) -> None:
-    result = cli("runs", "artifacts", "nightly", "-d", "rwa")
+    result = cli("runs", "artifacts", "nightly", "--download", "rwa")
     assert result.code == 5
     assert result.err.splitlines() == [
         "toban: cannot download rwa of nightly: no such artifact",

@@ -55,7 +55,7 @@ def test_it_says_what_it_understood(cli: Cli, daemon: FakeDaemon) -> None:
 
 
 def test_words_need_no_quotes(cli: Cli, daemon: FakeDaemon) -> None:
-    assert cli("schedule", "in", "3", "days", "-s", "a", "-a", "follow-up").code == 0
+    assert cli("schedule", "in", "3", "days", "--subject", "a", "-a", "follow-up").code == 0
     assert created(daemon).rule.words == "in 3 days"
     assert created(daemon).action == schedule_pb2.SCHEDULE_ACTION_FOLLOW_UP
 
@@ -65,7 +65,7 @@ def test_a_workflow_with_parameters(cli: Cli, daemon: FakeDaemon) -> None:
     result = cli(
         "schedule",
         "tomorrow",
-        "-s",
+        "--subject",
         "deploy-7",
         "-w",
         "check",
@@ -94,7 +94,7 @@ def test_a_workflow_with_parameters(cli: Cli, daemon: FakeDaemon) -> None:
 
 
 def test_a_key_that_is_in_use(cli: Cli, daemon: FakeDaemon) -> None:
-    given = ["schedule", "tomorrow", "-s", "a", "-a", "reminder", "--dedupe-key", "k"]
+    given = ["schedule", "tomorrow", "--subject", "a", "-a", "reminder", "--dedupe-key", "k"]
     first = cli(*given, "-o", "name").out
     again = cli(*given)
     assert again.out.splitlines() == [
@@ -108,7 +108,7 @@ def test_a_key_that_is_in_use(cli: Cli, daemon: FakeDaemon) -> None:
 
 
 def test_a_repeated_request_gets_the_first_answer(cli: Cli, daemon: FakeDaemon) -> None:
-    given = ["schedule", "30分後", "-s", "s9", "-w", "listen", "--request-id", "rq1"]
+    given = ["schedule", "30分後", "--subject", "s9", "-w", "listen", "--request-id", "rq1"]
     first, again = cli(*given), cli(*given)
     assert first.out.startswith("scheduled ")
     assert (again.code, again.out) == (0, first.out)
@@ -117,26 +117,26 @@ def test_a_repeated_request_gets_the_first_answer(cli: Cli, daemon: FakeDaemon) 
 
 
 def test_rules_instead_of_words(cli: Cli, daemon: FakeDaemon) -> None:
-    assert cli("schedule", "--cron", "0 9 * * 5", "-s", "a", "-a", "reminder").code == 0
+    assert cli("schedule", "--cron", "0 9 * * 5", "--subject", "a", "-a", "reminder").code == 0
     assert created(daemon).rule.cron == "0 9 * * 5"
     daemon.seen.clear()
-    assert cli("schedule", "--every", "1h30m", "-s", "a", "-a", "reminder").code == 0
+    assert cli("schedule", "--every", "1h30m", "--subject", "a", "-a", "reminder").code == 0
     assert created(daemon).rule.every.ToTimedelta() == timedelta(hours=1.5)
     daemon.seen.clear()
-    result = cli("schedule", "--at", "2099-01-01T09:00:00+09:00", "-s", "a", "-a", "escalate")
+    result = cli("schedule", "--at", "2099-01-01T09:00:00+09:00", "--subject", "a", "-a", "escalate")
     assert result.code == 0
     assert created(daemon).rule.at.ToJsonString() == DUE[0]
 
 
 def test_when_it_is_due_is_the_daemons_word(cli: Cli, daemon: FakeDaemon) -> None:
     """It was stored: words that mean nothing any more by then make no difference."""
-    result = cli("schedule", "in 1 second", "-s", "a", "-a", "reminder", "-o", "json")
+    result = cli("schedule", "in 1 second", "--subject", "a", "-a", "reminder", "-o", "json")
     assert result.data["due_times"] == DUE
     assert daemon.calls["InterpretTime"] == 0
 
 
 def test_how_often_at_most(cli: Cli) -> None:
-    for given in (["-s", "a", "-a", "reminder"], ["--dry-run"]):
+    for given in (["--subject", "a", "-a", "reminder"], ["--dry-run"]):
         lines = cli("schedule", "毎日朝9時", *given, "--max-occurrences", "2").out.splitlines()
         assert "at most:    2 times" in lines
     once = cli("schedule", "毎日朝9時", "--dry-run", "--max-occurrences", "1").out
@@ -147,7 +147,7 @@ def test_words_may_say_what_to_do(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.understood.action = schedule_pb2.SCHEDULE_ACTION_AUTO_CLOSE
     asked = cli("schedule", "3日後に自動クローズ", "--dry-run")
     assert "action:     auto_close" in asked.out.splitlines()
-    assert cli("schedule", "3日後に自動クローズ", "-s", "a").out.startswith("scheduled auto_close ")
+    assert cli("schedule", "3日後に自動クローズ", "--subject", "a").out.startswith("scheduled auto_close ")
     assert created(daemon).action == schedule_pb2.SCHEDULE_ACTION_UNSPECIFIED
     other = cli("schedule", "3日後に自動クローズ", "-a", "reminder", "--dry-run")
     assert (other.code, other.out) == (2, "")
@@ -196,13 +196,13 @@ def test_dry_run_of_rules(cli: Cli, daemon: FakeDaemon) -> None:
         (["--every", "soon"], '--every: expected a duration, found "soon"'),
         (["--at", "2h"], "--at: expected a time such as"),
         (["tomorrow"], "cannot create a schedule: --subject is missing"),
-        (["tomorrow", "-s", "a"], "a schedule for a: --action: it is missing"),
-        (["--every", "2h", "-s", "a"], "a schedule for a: --action or --workflow is missing"),
-        (["tomorrow", "-s", "a", "-a", "workflow"], "--workflow is missing"),
-        (["tomorrow", "-s", "a", "-a", "dance"], "unknown action 'dance'"),
-        (["tomorrow", "-s", "a", "-a", "reminder", "-p", "a=b"], "-p needs --workflow"),
-        (["tomorrow", "-s", "a", "-w", "x", "-p", "a"], "cannot read the parameters"),
-        (["NONSENSE", "-s", "a", "-a", "reminder"], 'cannot read the time "NONSENSE"'),
+        (["tomorrow", "--subject", "a"], "a schedule for a: --action: it is missing"),
+        (["--every", "2h", "--subject", "a"], "a schedule for a: --action or --workflow is missing"),
+        (["tomorrow", "--subject", "a", "-a", "workflow"], "--workflow is missing"),
+        (["tomorrow", "--subject", "a", "-a", "dance"], "unknown action 'dance'"),
+        (["tomorrow", "--subject", "a", "-a", "reminder", "-p", "a=b"], "-p needs --workflow"),
+        (["tomorrow", "--subject", "a", "-w", "x", "-p", "a"], "cannot read the parameters"),
+        (["NONSENSE", "--subject", "a", "-a", "reminder"], 'cannot read the time "NONSENSE"'),
         (["NONSENSE", "--dry-run"], 'cannot read the time "NONSENSE"'),
         (["--cron", "x", "--dry-run"], "cannot read the time: "),
         (["--cron", "@reboot", "--dry-run"], "@reboot is only for workflows"),
@@ -210,7 +210,7 @@ def test_dry_run_of_rules(cli: Cli, daemon: FakeDaemon) -> None:
         (["tomorrow", "--dry-run", "-a", "bogus"], "unknown action 'bogus'"),
         (["tomorrow", "--dry-run", "-a", "workflow"], "--workflow is missing"),
         (["tomorrow", "--dry-run", "-p", "a=b"], "-p needs --workflow"),
-        (["--at", "2026", "-s", "a", "-a", "reminder"], "--at: expected a time such as"),
+        (["--at", "2026", "--subject", "a", "-a", "reminder"], "--at: expected a time such as"),
         (["--at", "9999-12-31T23:59:59Z", "--dry-run"], "--at: expected a time from 1970 to 9998"),
         (["--at", "2020-01-01T09:00", "--dry-run"], "UTC: that has passed: it is 2"),
         (["--every", "1h", "--dry-run", "--timezone", "Tokio"], 'unknown time zone "Tokio"'),
@@ -284,7 +284,7 @@ def test_a_zone_that_this_machine_does_not_know_is_not_guessed() -> None:
 
 
 def test_a_time_at_the_end_of_the_calendar_spoils_no_list(cli: Cli, daemon: FakeDaemon) -> None:
-    cli("schedule", "毎日朝9時", "-s", "a", "-a", "reminder")
+    cli("schedule", "毎日朝9時", "--subject", "a", "-a", "reminder")
     last = stored(daemon)
     last.next_due.FromJsonString("9999-12-31T23:59:59Z")
     assert "9999-12-31 23:59:59" in cli("schedules", "list").out
@@ -298,7 +298,7 @@ def test_deleting_tells_of_schedules_that_are_left(cli: Cli, daemon: FakeDaemon,
     else:
         daemon.add_job("check")
     for subject in ("a", "b"):
-        cli("schedule", "毎日朝9時", "-s", subject, "-w", "check")
+        cli("schedule", "毎日朝9時", "--subject", subject, "-w", "check")
     result = cli(f"{kind}s", "delete", "check")
     assert result.code == 0
     assert "2 active schedules still name check" in result.err
@@ -307,7 +307,7 @@ def test_deleting_tells_of_schedules_that_are_left(cli: Cli, daemon: FakeDaemon,
 
 def test_pruning_tells_of_schedules_that_are_left(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
     daemon.add_workflow("check", base_dir=str(tmp_path))
-    cli("schedule", "毎日朝9時", "-s", "a", "-w", "check")
+    cli("schedule", "毎日朝9時", "--subject", "a", "-w", "check")
     (tmp_path / "other.yaml").write_text("name: other\ndescription: d\nsteps: {a: {run: echo}}\n")
     assert "still" not in cli("apply", str(tmp_path), "--prune", "--dry-run").err
     result = cli("apply", str(tmp_path), "--prune")
@@ -327,13 +327,13 @@ def test_deleting_says_nothing_of_schedules_where_there_are_none(cli: Cli, daemo
 
 def test_list(cli: Cli, daemon: FakeDaemon) -> None:
     assert cli("schedules", "list").err == "no active schedules\n"
-    narrow = cli("schedules", "list", "-s", "a", "-w", "check")
+    narrow = cli("schedules", "list", "--subject", "a", "-w", "check")
     assert narrow.err == "no active schedules of a that start check\n"
-    assert cli("schedules", "list", "-s", "a", "--all").err == "no schedules of a\n"
-    cli("schedule", "毎日朝9時", "-s", "issue-42", "-a", "auto_close")
+    assert cli("schedules", "list", "--subject", "a", "--all").err == "no schedules of a\n"
+    cli("schedule", "毎日朝9時", "--subject", "issue-42", "-a", "auto_close")
     first = stored(daemon)
     first.occurrences, first.max_occurrences = 2, 5
-    cli("schedule", "毎日朝9時", "-s", "other", "-w", "check", "-a", "reminder")
+    cli("schedule", "毎日朝9時", "--subject", "other", "-w", "check", "-a", "reminder")
     header, row, _ = (re.split("  +", line) for line in cli("schedules", "list").out.splitlines())
     assert header == [
         "ID",
@@ -362,7 +362,7 @@ def test_list(cli: Cli, daemon: FakeDaemon) -> None:
 
 
 def test_show(cli: Cli, daemon: FakeDaemon) -> None:
-    cli("schedule", "毎日朝9時", "-s", "issue-42", "-w", "check", "-p", "id=7")
+    cli("schedule", "毎日朝9時", "--subject", "issue-42", "-w", "check", "-p", "id=7")
     found = stored(daemon)
     lines = cli("schedules", "show", found.id).out.splitlines()
     for told in (
@@ -385,7 +385,7 @@ def test_show(cli: Cli, daemon: FakeDaemon) -> None:
 
 def test_cancel(cli: Cli, daemon: FakeDaemon) -> None:
     for subject in ("a", "a", "b", "c"):
-        cli("schedule", "tomorrow", "-s", subject, "-a", "reminder")
+        cli("schedule", "tomorrow", "--subject", subject, "-a", "reminder")
     first, second, third, last = daemon.schedules
     daemon.schedules[last].state = schedule_pb2.SCHEDULE_STATE_ENDED
     result = cli("schedules", "cancel", third, last)

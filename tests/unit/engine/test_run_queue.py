@@ -476,6 +476,10 @@ LOCKED = st.tuples(
 )
 
 
+# Two lines ask in one round, and the request of the second takes precedence.
+@example(
+    [("b", True, None, 5, {"x"}), ("b", True, 1, 5, {"y", "x"}), ("a", False, 1, 5, {"y"}), ("c", True, 2, 0, {"x"})], 3
+)
 @given(st.lists(LOCKED | LEAVES, min_size=6, max_size=40), st.integers(min_value=1, max_value=3))
 def test_with_locks_too_nobody_is_forgotten(moves: list[Any], slots: int) -> None:
     board = Board(slots)

@@ -71,9 +71,14 @@ def test_a_path_that_no_socket_can_have_is_named() -> None:
 def test_the_given_address_wins_over_the_environment(tmp_path: Path) -> None:
     environ = {"TOBAN_SERVER": "127.0.0.1:1", "TOBAN_STATE_DIR": str(tmp_path)}
     socket_in(tmp_path)
-    assert resolve("127.0.0.1:2", environ).text == "127.0.0.1:2"
-    assert resolve(None, environ).text == "127.0.0.1:1"
-    assert resolve(None, {"TOBAN_STATE_DIR": str(tmp_path)}).path == f"{tmp_path}/toban.sock"
+    assert resolve("127.0.0.1:2", environ=environ).text == "127.0.0.1:2"
+    assert resolve(environ=environ).text == "127.0.0.1:1"
+    assert (
+        resolve(
+            environ={"TOBAN_STATE_DIR": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "APPDATA": str(tmp_path)}
+        ).path
+        == f"{tmp_path}/toban.sock"
+    )
 
 
 def test_the_users_own_daemon_is_found(tmp_path: Path) -> None:

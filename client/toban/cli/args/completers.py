@@ -49,6 +49,17 @@ def workflow_names(ctx: Context, incomplete: str) -> list[str]:
     return _matching(incomplete, _ask(ctx, _workflows))
 
 
+def context_names(incomplete: str) -> list[str]:
+    """Names of contexts."""
+    quiet_grpc()
+    from toban.sdk import TobanError, contexts
+
+    try:
+        return _matching(incomplete, list(contexts.load().servers))
+    except TobanError:
+        return []
+
+
 def job_names(ctx: Context, incomplete: str) -> list[str]:
     """Ids of jobs."""
     return _matching(incomplete, _ask(ctx, _jobs))
@@ -201,9 +212,9 @@ def _ask(ctx: Context, fetch: Callable[[SyncClient], list[str]]) -> list[str]:
     quiet_grpc()
     from toban.sdk import SyncClient, TobanError
 
-    server = ctx.globals.get("server")
+    server, context = ctx.globals.get("server"), ctx.globals.get("context")
     try:
-        with SyncClient(server, timeout=_TIMEOUT, retry_for=0) as client:
+        with SyncClient(server, context=context, timeout=_TIMEOUT, retry_for=0) as client:
             return fetch(client)
     except TobanError:
         return []

@@ -23,7 +23,7 @@ RunArgument = Annotated[
     str,
     Argument(
         metavar="RUN",
-        help="Run id, NAME#number, or NAME for the active or latest run of a workflow.",
+        help="Run id or a part of it, NAME#number, or NAME for the active or latest run of a workflow.",
         show_default=False,
         autocompletion=run_names,
     ),
@@ -33,7 +33,7 @@ RunsArgument = Annotated[
     list[str],
     Argument(
         metavar="RUN",
-        help="Run ids, or NAME#number.",
+        help="Run ids, or parts of them, or NAME#number.",
         show_default=False,
         autocompletion=run_names,
     ),
@@ -70,6 +70,8 @@ JobsArgument = Annotated[
 ]
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+# The start or the end of an id.
+_PART: Final = re.compile(r"[0-9a-f-]{4,36}", re.IGNORECASE | re.ASCII)
 _NUMBERED: Final = re.compile(r"(.+)#(\d+)")
 
 # How many names are searched for a suggestion.
@@ -93,13 +95,22 @@ def run_id(client: SyncClient, text: str) -> str:
         name, number = numbered[1], int(numbered[2])
         with about_workflow(client, name, f"find run {shown(text)}"):
             return _by_number(client, name, number)
+    from toban.sdk import NotFound
+
     with about_workflow(client, text, f"find a run of {shown(text)}"):
-        return client.get_current_run(text).id
+        try:
+            return client.get_current_run(text).id
+        except NotFound as error:
+            if error.reason == "WORKFLOW_NOT_FOUND" and (found := _by_part(client, "run", text)):
+                return found
+            raise
 
 
 def one_run_id(client: SyncClient, text: str) -> str:
     """Like `run_id`, for what cannot be undone: a NAME alone, which means a different run over time, is not enough."""
     if not _ID.fullmatch(text) and not _NUMBERED.fullmatch(text):
+        if stored(client, text) is None and (found := _by_part(client, "run", text)):
+            return found
         raise Failure(
             f"cannot choose a run of {shown(text)}: the name alone is ambiguous",
             Exit.USAGE,
@@ -108,13 +119,53 @@ def one_run_id(client: SyncClient, text: str) -> str:
     return run_id(client, text)
 
 
+def whole_id(client: SyncClient, noun: str, text: str) -> str:
+    """The id of a process, an event, a dead letter or a schedule, of which `text` may be the start or the end.
+
+    A text that is no part of an id is returned unchanged. Raises Failure if several ids have it.
+    """
+    if _ID.fullmatch(text):
+        return text.lower()
+    return _by_part(client, noun, text) or text
+
+
+def _by_part(client: SyncClient, noun: str, text: str) -> str:
+    """The id that begins or ends with the text; empty if there is none. Raises Failure if there are several."""
+    if not _PART.fullmatch(text):
+        return ""
+    from toban.v1 import run_pb2
+
+    found = client.find_ids(run_pb2.IdKind.Value(f"ID_KIND_{noun.upper().replace(' ', '_')}"), text)
+    if len(found) <= 1:
+        return next(iter(found), "")
+    names: Mapping[str, str] = {}
+    if noun == "run":
+        from toban.cli.render.run_names import names_of
+
+        names = names_of(client, found)
+    raise Failure(
+        f"cannot choose a {noun}: {len(found)} ids begin or end with {shown(text)}",
+        Exit.USAGE,
+        lines=[f"{each} {names.get(each, '')}".rstrip() for each in found],
+        hint="give more of the id",
+    )
+
+
+def check_known(client: SyncClient, name: str, what: str) -> None:
+    """Raises Failure if the name is neither that of a workflow or a job, nor that of a deleted one that has runs."""
+    if stored(client, name) is not None or next(iter(client.list_runs(workflow=name, page_size=1)), None) is not None:
+        return
+    raise Failure(
+        f"cannot {what}: no workflow {shown(name)}",
+        Exit.NOT_FOUND,
+        hint=_suggestion(name, "workflow", lambda: _workflows(client) | _jobs(client)),
+    )
+
+
 def _by_number(client: SyncClient, name: str, number: int) -> str:
-    # Newest first, and numbers only grow: a smaller number means that there is no such run.
-    for run in client.list_runs(workflow=name, page_size=_PAGE):
-        if run.number == number:
+    if 0 < number < 2**31:
+        for run in client.list_runs(workflow=name, number=number, page_size=1):
             return run.id
-        if run.number < number:
-            break
     raise Failure(
         f"cannot find run {shown(name)}#{number}: no such run",
         Exit.NOT_FOUND,

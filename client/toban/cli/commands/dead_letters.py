@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import dead_letter_ids, workflow_names
-from toban.cli.args.names import about_workflow, connect
+from toban.cli.args.names import about_workflow, connect, whole_id
 from toban.cli.error_report import Failure, doing
 from toban.cli.human_text import clock, enum_word
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
@@ -145,7 +145,7 @@ def show(ctx: Context, letter: LetterArgument, output: OutputOption = None) -> N
 
     here = session(ctx, output)
     with connect(here, f"show dead letter {shown(letter)}") as client:
-        found = client.get_dead_letter(letter)
+        found = client.get_dead_letter(whole_id(client, "dead letter", letter))
         names = names_of(client, (found.run_id, found.requeued_as), run_name)
     emit_one(here, found, name=found.id, show=lambda: _show(here, found, names))
 
@@ -174,7 +174,9 @@ def requeue(
     with connect(here, what) as client:
         try:
             with doing(what):
-                begun = client.requeue_dead_letter(letter, request_id=request_id or None)
+                begun = client.requeue_dead_letter(
+                    whole_id(client, "dead letter", letter), request_id=request_id or None
+                )
         except Failure as failure:
             if failure.reason == "DEAD_LETTER_CLOSED":
                 failure.hint = f"`toban dead-letters show {shown(letter)}` shows its state"
@@ -196,12 +198,12 @@ def discard(ctx: Context, letters: LettersArgument, output: OutputOption = None)
     with connect(here, "discard dead letters") as client:
         for letter in letters:
             with doing(f"discard dead letter {shown(letter)}"):
-                discarded.append(client.discard_dead_letter(letter))
+                discarded.append(client.discard_dead_letter(whole_id(client, "dead letter", letter)))
             # At once: it stays discarded even if the next one fails.
             if here.output is OutputFormat.TABLE:
-                print(f"discarded {letter}", flush=True)
+                print(f"discarded {discarded[-1].id}", flush=True)
             elif here.output is OutputFormat.NAME:
-                print(letter, flush=True)
+                print(discarded[-1].id, flush=True)
     if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         emit_data(here, [to_dict(one) for one in discarded])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import event_ids, type_names
 from toban.cli.args.event_payload import DataOption, read_payload
-from toban.cli.args.names import connect
+from toban.cli.args.names import connect, whole_id
 from toban.cli.commands.emit import TypeArgument, note_pending
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
@@ -47,7 +47,6 @@ TypesOption = Annotated[
     list[str] | None,
     Option(
         "--type",
-        "-t",
         metavar="TYPE",
         help="Only events of this type; may be repeated.",
         autocompletion=type_names,
@@ -111,14 +110,14 @@ def show(
     here = session(ctx, output)
     try:
         with connect(here, f"show event {shown(event)}") as client:
-            found = client.get_event(event)
+            found = client.get_event(whole_id(client, "event", event))
             names: dict[str, str] = {}
             why: list[str] = []
             if here.output is OutputFormat.TABLE:
                 runs = [run.run_id for run in started(found.event)]
                 names = names_of(client, (found.event.source_run, *runs))
                 if _unmatched(found.event):
-                    why = why_nothing(client.resolve_event(event_id=event))
+                    why = why_nothing(client.resolve_event(event_id=found.event.id))
     except Failure as failure:
         if failure.code is Exit.NOT_FOUND:
             failure.hint = "`toban events list` lists the stored events"
@@ -185,7 +184,8 @@ def resolve(
     what = f"resolve {shown(event_type)}" if event_type else f"resolve event {shown(event)}"
     payload = read_payload(data, what)
     with connect(here, what) as client:
-        found = client.resolve_event(event_type, payload_json=payload, event_id=event)
+        whole = whole_id(client, "event", event) if event else ""
+        found = client.resolve_event(event_type, payload_json=payload, event_id=whole)
     if here.output is OutputFormat.NAME:
         for candidate in found.candidates:
             if candidate.matches:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from toban.cli.args.names import connect
+from toban.cli.args.names import connect, run_id
 from toban.cli.human_text import clock
 from toban.cli.render.output import Column, emit_list
 from toban.cli.render.reason_text import lock_user
@@ -65,7 +65,9 @@ def _waiting(lock: system_pb2.Lock) -> str:
 def release(
     ctx: Context,
     name: Annotated[str, Argument(metavar="NAME", help="Name of the lock.", show_default=False)],
-    run: Annotated[str, Option("--run", metavar="ID", help="Only what this run left behind.", show_default=False)] = "",
+    run: Annotated[
+        str, Option("--run", "-r", metavar="RUN", help="Only what this run left behind.", show_default=False)
+    ] = "",
     output: OutputOption = None,
 ) -> None:
     """Free a lock that only processes of ended attempts keep held.
@@ -76,11 +78,11 @@ def release(
     \b
     Examples:
       toban locks release db
-      toban locks release db --run 01234567-89ab-7def-8123-456789abcdef
+      toban locks release db --run nightly-report#12
     """
     here = session(ctx, output)
     with connect(here, f"release lock {shown(name)}") as client:
-        released = client.release_lock(name, run_id=run)
+        released = client.release_lock(name, run_id=run_id(client, run) if run else "")
     columns: list[Column[system_pb2.LockLeftover]] = [
         Column("WORKFLOW", lambda each: each.workflow, lambda _: "bold"),
         Column("STEP", lambda each: each.step),

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import run_names, step_names
-from toban.cli.args.names import connect, run_id
+from toban.cli.args.names import connect, run_id, whole_id
 from toban.cli.args.time_options import parse_since
 from toban.cli.error_report import Failure
 from toban.cli.exits import INTERRUPTED, Exit
@@ -57,7 +57,7 @@ def logs(
         str,
         Option(
             "--step",
-            "-s",
+            "-S",
             metavar="STEP",
             help="Only this step, instance (build[3]) or completion check (build.check).",
             show_default=False,
@@ -143,7 +143,7 @@ def logs(
 
         messages: Iterable[run_pb2.StreamLogsResponse] = client.stream_logs(
             found,
-            process_execution_id=process,
+            process_execution_id=whole_id(client, "process", process) if process else "",
             step=chosen.step,
             attempt=attempt or 0,
             streams=[run_pb2.LOG_STREAM_STDERR] if stderr_only else [],

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import job_names, run_names, step_names, workflow_names
-from toban.cli.args.names import connect, run_id
+from toban.cli.args.names import connect, run_id, whole_id
 from toban.cli.args.time_options import time_option
 from toban.cli.human_text import clock, span
 from toban.cli.render.output import Column, emit_list, emit_one, take
@@ -82,6 +82,7 @@ def list_processes(
         str,
         Option(
             "--step",
+            "-S",
             metavar="STEP",
             help="Only processes of this step, instance or check.",
             show_default=False,
@@ -161,7 +162,7 @@ def show(
 
     here = session(ctx, output)
     with connect(here, f"show process {shown(process)}") as client:
-        found = client.get_process_execution(process)
+        found = client.get_process_execution(whole_id(client, "process", process))
         emit_one(
             here,
             found,

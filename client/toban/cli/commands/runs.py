@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import step_names, workflow_names
 from toban.cli.args.labels import LabelOption, parse_labels
-from toban.cli.args.names import RunArgument, about_workflow, connect, run_id
+from toban.cli.args.names import RunArgument, check_known, connect, run_id
 from toban.cli.args.param_options import parse_pairs
+from toban.cli.args.time_options import time_option
 from toban.cli.commands import runs_artifacts, runs_control
 from toban.cli.human_text import clock, labels_text, span
 from toban.cli.render.output import Column, emit_list, emit_one, take
@@ -42,6 +43,10 @@ class RunStateOption(Enum):
     CANCELLED = "cancelled"
 
 
+_FAILED = (RunStateOption.FAILED, RunStateOption.TIMED_OUT)
+_ACTIVE = (RunStateOption.PENDING, RunStateOption.RUNNING)
+
+
 @app.command("list")
 def list_runs(
     ctx: Context,
@@ -51,7 +56,7 @@ def list_runs(
             "--workflow",
             "-w",
             metavar="NAME",
-            help="Only runs of this workflow.",
+            help="Only runs of this workflow or job.",
             show_default=False,
             autocompletion=workflow_names,
         ),
@@ -66,6 +71,21 @@ def list_runs(
             "cancelled; may be repeated.",
         ),
     ] = None,
+    active: Annotated[bool, Option("--active", help="Only runs that have not ended, with their steps.")] = False,
+    failed: Annotated[bool, Option("--failed", help="Only runs that failed or timed out.")] = False,
+    since: Annotated[
+        str,
+        Option(
+            "--since",
+            metavar="TIME",
+            help="Only runs created since then: 5m, 1h30m, 18:00 or a date and time.",
+            show_default=False,
+        ),
+    ] = "",
+    until: Annotated[
+        str,
+        Option("--until", metavar="TIME", help="Only runs created before then.", show_default=False),
+    ] = "",
     label: LabelOption = None,
     param: Annotated[
         list[str] | None,
@@ -75,7 +95,6 @@ def list_runs(
         str,
         Option(
             "--text",
-            "-t",
             metavar="TEXT",
             help="Only runs with this text in their name, error, labels or parameters.",
             show_default=False,
@@ -92,6 +111,7 @@ def list_runs(
     Examples:
       toban runs list
       toban runs list --workflow nightly-report --state failed --limit 10
+      toban runs list --failed --since 1d
       toban runs list --state running -o name
       toban runs list --label ticket=OPS-17 --param day=monday
       toban runs list --text 'no space left' --limit 5
@@ -101,9 +121,11 @@ def list_runs(
     from toban.v1 import run_pb2
 
     here = session(ctx, output)
-    states = [run_pb2.RunState.Value(f"RUN_STATE_{one.name}") for one in state or []]
+    wanted = [*(state or []), *(_FAILED if failed else ()), *(_ACTIVE if active else ())]
+    states = [run_pb2.RunState.Value(f"RUN_STATE_{one.name}") for one in wanted]
     what = f"list runs of {shown(workflow)}" if workflow else "list runs"
-    with connect(here, what) as client, about_workflow(client, workflow, what):
+    after, before = time_option(since, "--since", what), time_option(until, "--until", what)
+    with connect(here, what) as client:
         found, more = take(
             client.list_runs(
                 workflow=workflow,
@@ -111,10 +133,14 @@ def list_runs(
                 labels=parse_labels(label or [], what),
                 params=parse_pairs(param or []),
                 text=text,
+                created_after=after,
+                created_before=before,
                 page_size=min(limit + 1, 1000),
             ),
             limit,
         )
+        if workflow and not found:
+            check_known(client, workflow, what)
     now = datetime.now(UTC)
     columns: list[Column[run_pb2.Run]] = [
         Column("RUN", run_name, lambda _: "bold"),
@@ -125,6 +151,8 @@ def list_runs(
         Column("TOOK", lambda run: span(run.started_at, run.finished_at, now)),
         Column("ID", lambda run: run.id, optional=True),
     ]
+    if active:
+        columns.insert(-3, Column("STEP", lambda run: run.current_step or "-", folds=True))
     if any(run.HasField("scheduled_at") for run in found):
         columns.insert(-1, Column("DUE", lambda run: clock(run.scheduled_at), optional=True))
     if any(run.event_type for run in found):
@@ -133,7 +161,8 @@ def list_runs(
         columns.insert(-1, Column("LABELS", lambda run: labels_text(run.labels), folds=True, optional=True))
     if any(run.HasField("pin") for run in found):
         columns.insert(-1, Column("PINNED", lambda run: clock(run.pin.at), optional=True))
-    emit_list(here, found, columns, name=lambda run: str(run.id), more=more, empty="no runs")
+    empty = "no active runs" if active else "no runs"
+    emit_list(here, found, columns, name=lambda run: str(run.id), more=more, empty=empty)
 
 
 @app.command()
@@ -206,7 +235,7 @@ def processes(
         str,
         Option(
             "--step",
-            "-s",
+            "-S",
             metavar="STEP",
             help="Only processes of this step, instance or check.",
             show_default=False,

@@ -29,7 +29,7 @@ def artifacts(
         str,
         Option(
             "--step",
-            "-s",
+            "-S",
             metavar="STEP",
             help="Only artifacts of this step or instance.",
             show_default=False,
@@ -40,7 +40,6 @@ def artifacts(
         str,
         Option(
             "--download",
-            "-d",
             metavar="NAME",
             help="Download this artifact: its only file, or a tar archive of its files.",
             show_default=False,

@@ -34,7 +34,7 @@ def cancel(
         str,
         Option("--reason", metavar="TEXT", help="Reason, shown as the error of the run.", show_default=False),
     ] = "",
-    wait: Annotated[bool, Option("--wait", "-w", help="Wait until all its processes have ended.")] = False,
+    wait: Annotated[bool, Option("--wait", "-W", help="Wait until all its processes have ended.")] = False,
     output: OutputOption = None,
 ) -> None:
     """Cancel a run: end its processes, start no further steps.
@@ -280,7 +280,7 @@ def _only_waiting(run: run_pb2.Run, verb: str) -> str:
 def pin(
     ctx: Context,
     run: RunArgument,
-    note: Annotated[str, Option("--note", metavar="TEXT", help="Why it is kept.", show_default=False)] = "",
+    note: Annotated[str, Option("--note", "-m", metavar="TEXT", help="Why it is kept.", show_default=False)] = "",
     output: OutputOption = None,
 ) -> None:
     """Keep a run: retention does not remove it.

@@ -126,9 +126,9 @@ def schedule(
 
     \b
     Examples:
-      toban schedule '3日後の朝9時にリマインド' -s issue-42 -a reminder
-      toban schedule 'every weekday at 15:00' -s issue-42 -a check_progress
-      toban schedule --every 2h -s deploy-7 -w check-deploy -p id=7
+      toban schedule '3日後の朝9時にリマインド' --subject issue-42 -a reminder
+      toban schedule 'every weekday at 15:00' --subject issue-42 -a check_progress
+      toban schedule --every 2h --subject deploy-7 -w check-deploy -p id=7
       toban schedule 'next friday noon' --dry-run
     """
     here = session(ctx, output)

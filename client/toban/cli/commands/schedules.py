@@ -10,7 +10,7 @@ from toban.cli.args.completers import (
     startable_names,
     subject_names,
 )
-from toban.cli.args.names import connect
+from toban.cli.args.names import connect, whole_id
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word
@@ -41,7 +41,6 @@ SubjectOption = Annotated[
     str,
     Option(
         "--subject",
-        "-s",
         metavar="SUBJECT",
         help="Subject, such as issue-42.",
         show_default=False,
@@ -133,7 +132,7 @@ def show(
     here = session(ctx, output)
     try:
         with connect(here, f"show schedule {shown(schedule)}") as client:
-            found = client.get_schedule(schedule)
+            found = client.get_schedule(whole_id(client, "schedule", schedule))
     except Failure as failure:
         raise _with_hint(failure) from None
     emit_one(here, found, name=found.id, show=lambda: _show(here, found))
@@ -194,15 +193,15 @@ def _cancel_each(here: Session, schedules: Sequence[str]) -> None:
         for one in schedules:
             try:
                 with doing(f"cancel schedule {shown(one)}"):
-                    done.append(client.cancel_schedule(one))
+                    done.append(client.cancel_schedule(whole_id(client, "schedule", one)))
             except Failure as failure:
                 raise _with_hint(failure) from None
             # At once: it stays cancelled even if the next one fails.
             if here.output is OutputFormat.TABLE:
                 ended = _state(done[-1]) != "cancelled"
-                print(f"{one} has already ended" if ended else f"cancelled {one}", flush=True)
+                print(f"{done[-1].id} has already ended" if ended else f"cancelled {done[-1].id}", flush=True)
             elif here.output is OutputFormat.NAME:
-                print(one, flush=True)
+                print(done[-1].id, flush=True)
     if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         emit_data(here, [to_dict(one) for one in done])
 

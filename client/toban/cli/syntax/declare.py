@@ -79,13 +79,17 @@ class ExitCommand(Exception):  # noqa: N818 - an answer, not an error
 
 
 class UsageError(Exception):
-    """A command line that cannot be understood. `path` is the command that it was for, `option` the wrong option."""
+    """A command line that cannot be understood.
 
-    def __init__(self, message: str, path: str, *, option: str = "") -> None:
+    `path` is the command that it was for, `option` the wrong option, `command` the unknown command.
+    """
+
+    def __init__(self, message: str, path: str, *, option: str = "", command: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.path = path
         self.option = option
+        self.command = command
 
 
 class Command:

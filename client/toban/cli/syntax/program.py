@@ -116,7 +116,7 @@ class Program:
 
         near = get_close_matches(name, known)
         hint = f". Did you mean {', '.join(map(repr, near))}?" if near else ""
-        return UsageError(f"no such command {name!r}{hint}", context.path)
+        return UsageError(f"no such command {name!r}{hint}", context.path, command=name)
 
 
 def call(function: Callable[..., None], context: Context) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from toban.sdk import SyncClient
     from toban.v1 import run_pb2
 
-WaitOption = Annotated[bool, Option("--wait", "-w", help="Wait for the run; the exit code is its result.")]
+WaitOption = Annotated[bool, Option("--wait", "-W", help="Wait for the run; the exit code is its result.")]
 
 FollowOption = Annotated[bool, Option("--follow", "-f", help="Show steps and output until the run has ended.")]
 

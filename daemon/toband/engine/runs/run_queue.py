@@ -209,10 +209,12 @@ class RunQueue:
             # Without a slot, runs of events do not ask for locks either.
             lines = [self._lines[name] for name in set(self._waiting_for_slot.values())]
             ready = [(line, needs) for line in lines if (needs := self._next(line)) is not None and needs[0]]
-            if not ready:
+            heads = [(line.queues[needs][0], line, needs) for line, needs in ready]
+            # The request of one line may have taken precedence over that of a line before it.
+            heads = [head for head in heads if not head[2][1] or self._locks.table.ready(LockUser(head[0][3]))]
+            if not heads:
                 return
             # Numbers are counted per workflow: between workflows the ids show which run is older.
-            heads = [(line.queues[needs][0], line, needs) for line, needs in ready]
             _, best, needs = min(heads, key=lambda head: (head[0][1], head[0][3]))
             self._start_first(best, needs)
 

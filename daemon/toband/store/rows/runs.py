@@ -14,7 +14,7 @@ from toband.domain.run_model import INSTANCE_BITS, Pin, Run, RunState, StepRun, 
 from toband.ports import ActiveRunError, HistoryEntry, Request, RunChange, RunGoneError, UpdateResult
 from toband.store.rows import dead_letters, run_history, run_transitions
 from toband.store.rows.idempotent_calls import recall, remember
-from toband.store.sql.keyset_paging import newest, unindexed
+from toband.store.sql.keyset_paging import between, newest, unindexed
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.row_codec import (
     ATTEMPT_COLUMNS,
@@ -153,19 +153,30 @@ class SqlRuns(OpenDatabase):
         parent_run: str = "",
         retry_of: str = "",
         labels: Mapping[str, str] | None = None,
+        after: str = "",
+        number: int = 0,
     ) -> Sequence[Run]:
-        linked = {"parent_run": parent_run} if parent_run else {"retry_of": retry_of} if retry_of else {}
-        if linked or labels:
-            query = _linked(linked, labels or {}, before).limit(limit)
+        if number:
+            query = select(runs).where(runs.c.workflow == workflow, runs.c.number == number)
+            others = {"parent_run": parent_run, "retry_of": retry_of}
+            query = _labelled(query, labels or {}).where(
+                *(unindexed(runs.c[column]) == run_id for column, run_id in others.items() if run_id)
+            )
+            query = between(query, runs.c.id, after, before).limit(limit)
+        elif parent_run or retry_of or labels:
+            linked = {"parent_run": parent_run} if parent_run else {"retry_of": retry_of} if retry_of else {}
+            query = _linked(linked, labels or {}, after, before).limit(limit)
             # Conditions that few runs may fail: they must not choose the index.
             if workflow and linked:
                 query = query.where(unindexed(runs.c.workflow) == workflow)
             elif workflow:
                 query = query.where(run_labels.c.workflow == workflow)
-            if states:
-                query = query.where(unindexed(runs.c.state).in_([state.value for state in states]))
-            return [_header(tuple(row)) for row in connection.execute(query)]
-        return [_header(tuple(row)) for row in newest(connection, runs, workflow, states, before, limit)]
+        else:
+            found = newest(connection, runs, workflow, states, before, limit, after=after)
+            return [header(tuple(row)) for row in found]
+        if states:
+            query = query.where(unindexed(runs.c.state).in_([state.value for state in states]))
+        return [header(tuple(row)) for row in connection.execute(query)]
 
     @writing
     def pin_run(self, session: WriteSession, run_id: str, pin: Pin | None) -> bool:
@@ -179,7 +190,7 @@ class SqlRuns(OpenDatabase):
         row = next(iter(newest(connection, runs, workflow, ACTIVE_RUNS, "", 1)), None)
         if row is None:
             row = connection.execute(_NEWEST, {"workflow": workflow}).first()
-        return None if row is None else _with_values(connection, _header(tuple(row)))
+        return None if row is None else _with_values(connection, header(tuple(row)))
 
     @reading
     def active_run_ids(self, connection: Connection) -> Sequence[str]:
@@ -302,7 +313,7 @@ def _find(connection: Connection, run_id: str, after: int = -1, limit: int = _AL
     for found in connection.execute(_STEPS, page):
         step = _step(tuple(found))
         steps[step.id] = step
-    return _with_values(connection, _header(tuple(row), steps))
+    return _with_values(connection, header(tuple(row), steps))
 
 
 def _with_values(connection: Connection, run: Run) -> Run:
@@ -336,11 +347,12 @@ def _step(row: tuple[Any, ...]) -> StepRun:
     return step_from(values, None if attempt["id"] is None else attempt_from(attempt))
 
 
-def _header(row: tuple[Any, ...], steps: dict[str, StepRun] | None = None) -> Run:
+def header(row: tuple[Any, ...], steps: dict[str, StepRun] | None = None) -> Run:
+    """The run of a row with all columns; without its large values."""
     return run_from(dict(zip(RUN_COLUMNS, row, strict=True)), {} if steps is None else steps)
 
 
-def _linked(to: Mapping[str, str], labels: Mapping[str, str], before: str) -> Select[Any]:
+def _linked(to: Mapping[str, str], labels: Mapping[str, str], after: str, before: str) -> Select[Any]:
     """Runs, newest first, that name another run in a column, or else that have the first label; and all labels."""
     query, others = select(runs), dict(labels)
     if to:
@@ -353,14 +365,16 @@ def _linked(to: Mapping[str, str], labels: Mapping[str, str], before: str) -> Se
             run_labels.c.label == label, run_labels.c.content == content
         )
         newest_id = run_labels.c.run_id
-    for number, (label, content) in enumerate(others.items()):
+    return between(_labelled(query, others), newest_id, after, before).order_by(newest_id.desc())
+
+
+def _labelled(query: Select[Any], labels: Mapping[str, str]) -> Select[Any]:
+    for number, (label, content) in enumerate(labels.items()):
         other = run_labels.alias(f"label_{number}")
         query = query.where(
             exists().where(other.c.run_id == runs.c.id, other.c.label == label, other.c.content == content)
         )
-    if before:
-        query = query.where(newest_id < before)
-    return query.order_by(newest_id.desc())
+    return query
 
 
 def read_states(connection: Connection, run_ids: Collection[str]) -> dict[str, RunState]:

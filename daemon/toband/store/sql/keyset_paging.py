@@ -16,15 +16,17 @@ def newest(
     states: Sequence[StrEnum],
     before: str,
     limit: int,
+    *,
+    after: str = "",
 ) -> Sequence[Row[Any]]:
-    """At most `limit` rows with an id below `before`, of a table that has columns `workflow` and `state`.
+    """At most `limit` rows with an id below `before` and above `after`, of a table with columns `workflow`, `state`.
 
     One index walk per state, each cut at the limit, so that rows in other states are not read.
     """
     wanted: list[StrEnum | None] = [*dict.fromkeys(states)]
     if states and len(wanted) == len(type(states[0])):
         wanted = []
-    pages = [_page(table, workflow, state, before, limit) for state in wanted or [None]]
+    pages = [_page(table, workflow, state, after, before, limit) for state in wanted or [None]]
     if len(pages) == 1:
         return connection.execute(pages[0]).all()
     merged = union_all(*(select(page.subquery()) for page in pages)).subquery()
@@ -37,12 +39,17 @@ def unindexed(column: ColumnElement[Any]) -> ColumnElement[str]:
     return cast(column, Text).concat("")
 
 
-def _page(table: Table, workflow: str, state: StrEnum | None, before: str, limit: int) -> Select[Any]:
+def between(query: Select[Any], column: ColumnElement[Any], after: str, before: str) -> Select[Any]:
+    """Rows with an id between these two; an empty id sets no limit."""
+    if after:
+        query = query.where(column > after)
+    return query.where(column < before) if before else query
+
+
+def _page(table: Table, workflow: str, state: StrEnum | None, after: str, before: str, limit: int) -> Select[Any]:
     page = select(table)
     if workflow:
         page = page.where(table.c.workflow == workflow)
     if state is not None:
         page = page.where(table.c.state == state)
-    if before:
-        page = page.where(table.c.id < before)
-    return page.order_by(table.c.id.desc()).limit(limit)
+    return between(page, table.c.id, after, before).order_by(table.c.id.desc()).limit(limit)

@@ -63,7 +63,10 @@ async function follow(runs: RunServiceClient, id: string, got: (line: string) =>
   // A record may end within a line or a character.
   const parts = new Map<string, Buffer>();
   for await (const message of stream as AsyncIterable<StreamLogsResponse__Output>) {
-    if (message.end) return message.end;
+    if (message.end) {
+      for (const [step, part] of parts) if (part.length > 0) console.log(`${step} | ${part}`);
+      return message.end;
+    }
     const { step, records } = message.chunk!;
     let text = Buffer.concat([parts.get(step) ?? Buffer.alloc(0), ...records.map((record) => record.data)]);
     for (let end = text.indexOf("\n"); end >= 0; end = text.indexOf("\n")) {

@@ -112,6 +112,11 @@ public final class Client {
         while (messages.hasNext()) {
             StreamLogsResponse message = messages.next();
             if (message.hasEnd()) {
+                parts.forEach((step, part) -> {
+                    if (part.size() > 0) {
+                        System.out.println(step + " | " + part.toString(StandardCharsets.UTF_8));
+                    }
+                });
                 return message.getEnd();
             }
             String step = message.getChunk().getStep();

@@ -1,0 +1,129 @@
+"""`toban status` and `toban top` through a real daemon: on a terminal, for programs, and with nothing stored."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from helpers.command import Toban
+from helpers.daemon import Daemon, running_daemon
+from helpers.wait import wait_until
+from unit.cli.terminal import Terminal
+
+if sys.platform == "win32":
+    pytest.skip("there are no such terminals", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with running_daemon(tmp_path_factory.mktemp("status") / "state") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def toban(daemon: Daemon) -> Toban:
+    return Toban(daemon)
+
+
+@pytest.fixture(scope="module")
+def scene(daemon: Daemon, toban: Toban) -> None:
+    """One that failed, one that is running and has another run waiting, one that never ran."""
+    empty = toban("status").out
+    assert "0 workflows" in empty
+    assert "no workflows yet: `toban apply FILE` stores one" in empty
+    zone = {"cron": "0 3 * * *", "timezone": "Asia/Tokyo"}
+    for definition in (
+        {"name": "nightly", "title": "夜間バッチ", "schedule": zone, "steps": {"dump": {"run": "exit 3"}}},
+        {"name": "busy", "overlap": "queue", "labels": {"team": "data"}, "steps": {"hold": {"run": "exec sleep 600"}}},
+        {"name": "idle", "enabled": False, "steps": {"only": {"run": "true"}}},
+    ):
+        daemon.apply(json.dumps({"description": "for a test", **definition}))
+    toban("run", "nightly", "--wait", code=1)
+    toban("run", "busy")
+    toban("run", "busy")
+    wait_until(lambda: "1 running, 1 waiting" in toban("status", "busy").out, "a run runs and another one waits")
+
+
+@pytest.mark.usefixtures("scene")
+def test_everything_is_on_one_screen(toban: Toban) -> None:
+    lines = toban("status").out.splitlines()
+    assert lines[0].startswith("toband ")
+    assert ", health ok, up " in lines[0]
+    assert lines[1].startswith("3 workflows, 1 disabled; 2 active runs: 1 running, 1 waiting; 1 failed since ")
+    header, busy, idle, nightly = lines[3:7]
+    assert header.split() == ["WORKFLOW", "TITLE", "LAST", "RUN", "STATE", "AGE", "SUCCESS", "NEXT", "DUE", "ACTIVE"]
+    assert busy.startswith("busy")
+    assert "#2" in busy
+    assert busy.endswith("1 running, 1 waiting")
+    assert idle.split() == ["idle", "-", "never", "ran", "-", "-", "disabled", "-"]
+    assert "#1        failed" in nightly
+    assert "0/1" in nightly
+    assert "03:00 Asia/Tokyo, in " in nightly
+    assert "Failed since" in lines[8]
+    assert lines[10].startswith("nightly#1  failed")
+    assert lines[10].endswith("step dump failed: exit code 3")
+    assert lines[11] == "`toban runs show nightly#1` shows what failed"
+
+
+@pytest.mark.usefixtures("scene")
+def test_workflows_are_chosen_by_text_and_label(toban: Toban) -> None:
+    assert toban("status", "夜間", "-o", "name").out == "nightly\n"
+    assert toban("status", "--label", "team=data", "-o", "name").out == "busy\n"
+    assert "no workflows match" in toban("status", "unknown").out
+    cut = toban("status", "--limit", "1").out
+    assert "\nbusy " in cut, "the one with active runs matters most"
+    assert "… and 2 more: " in cut
+
+
+@pytest.mark.usefixtures("scene")
+def test_programs_get_everything(toban: Toban) -> None:
+    found = toban("status", "-o", "json").data
+    assert found["daemon"]["version"]
+    assert [each["name"] for each in found["summaries"]] == ["busy", "idle", "nightly"]
+    nightly = found["summaries"][2]
+    assert nightly["next_due_zone"] == "Asia/Tokyo"
+    assert nightly["last_run"]["number"] in (1, "1")
+    assert [run["workflow"] for run in found["failures"]] == ["nightly"]
+    assert "summaries:\n- name: busy\n" in toban("status", "-o", "yaml").out
+
+
+@pytest.mark.usefixtures("scene")
+def test_top_shows_the_running_steps(toban: Toban) -> None:
+    def shown() -> str:
+        return toban("top", "--once").out
+
+    wait_until(lambda: "B  " in shown().splitlines()[-1], "the step was measured")
+    lines = shown().splitlines()
+    assert lines[1].startswith("runs: 1 running, 1 waiting; slots: 1 of ")
+    assert lines[2].startswith("steps: ")
+    assert lines[4].split() == ["WORKFLOW", "STEP", "CPU", "MEMORY", "PROCESSES", "TIME", "PID", "COMMAND"]
+    assert lines[5].startswith("busy      hold")
+    found = toban("top", "-o", "json").data
+    assert [each["step"] for each in found["process_executions"]] == ["hold"]
+    assert toban("top", "-o", "name").out.strip() == found["process_executions"][0]["id"]
+
+
+@pytest.mark.usefixtures("scene")
+@pytest.mark.parametrize("command", [("top",), ("status", "--watch")])
+@pytest.mark.parametrize("ends", ["q", "ctrl-c"])
+def test_a_live_screen_ends_cleanly(daemon: Daemon, command: tuple[str, ...], ends: str) -> None:
+    terminal = Terminal("--server", daemon.socket, *command, "--interval", "0.2", rows=10, columns=60)
+    before = terminal.modes()
+    terminal.wait_for("busy")
+    drawn = terminal.raw.count(b"\x1b[H")
+    while terminal.raw.count(b"\x1b[H") < drawn + 2:
+        terminal.wait_for_more()
+    if ends == "q":
+        terminal.press("q")
+    else:
+        terminal.press_ctrl_c()
+    code, after = terminal.end_with_modes()
+    assert code == 0
+    assert after == before, "keys are read with Enter and echo again"
+    assert terminal.raw.startswith(b"\x1b[?1049h\x1b[?25l")
+    assert terminal.raw.rstrip().endswith(b"\x1b[?25h\x1b[?1049l")
+    pictures = terminal.raw.decode().split("\x1b[H")[1:]
+    assert all(picture.count("\n") < 10 for picture in pictures), "no picture is higher than the terminal"
