@@ -17,7 +17,7 @@ from toband.api.request_errors import InvalidFieldError
 from toband.domain.run_ids import first_id
 from toband.domain.run_model import Attempt, AttemptState, RunState, Trigger
 from toband.domain.structured_lines import LogLevel
-from toband.engine.runs.log_stream import LogQuery
+from toband.engine.runs.run_log import LogQuery
 from toband.engine.runs.run_search import RunFilter
 from toband.engine.runs.step_selection import RetrySelection, Selection
 from toband.ports import IdKind, LogKind

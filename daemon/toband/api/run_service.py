@@ -26,11 +26,12 @@ from toband.engine.errors import (
 )
 from toband.engine.execution.dispatcher import Dispatcher
 from toband.engine.runs.intake import RunIntake
-from toband.engine.runs.log_stream import LogChunk, LogEnd, LogStreams
+from toband.engine.runs.log_stream import LogEnd, LogStreams
 from toband.engine.runs.plan_cache import PlanCache
 from toband.engine.runs.resource_sampling import ResourceSampler
 from toband.engine.runs.run_control import RunControl
 from toband.engine.runs.run_factory import RunFactory
+from toband.engine.runs.run_log import LogChunk
 from toband.engine.runs.run_progress import RunProgress
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.runs.run_search import RunSearch

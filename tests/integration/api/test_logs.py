@@ -126,6 +126,35 @@ for n in range(40):
             assert rest[-1].end == whole[-1].end
 
 
+def test_parallel_steps_come_in_the_order_in_which_they_printed(daemon: Daemon, tmp_path: Path) -> None:
+    """For a follower of the live run, for a late reader, and from every position."""
+    names = ("a", "b", "c")
+    gates = {name: Gate(f"{tmp_path}/{name}") for name in names}
+    script = 'for n in 1 2 3 4; do read _ < {0}; echo "{1} $n"; done; read _ < {0}'
+    apply(daemon, "in-turns", {name: {"run": script.format(gates[name].path, name)} for name in names})
+    run_id = daemon.start_run("in-turns")
+    stream = opened(daemon, run_id, follow=True)
+    live: list[pb.StreamLogsResponse] = []
+    turns = [(name, n) for n in range(1, 5) for name in (names if n % 2 else reversed(names))]
+    for name, n in turns:
+        gates[name].release_now()
+        live.append(next(stream))
+        assert live[-1].chunk.records[0].data == f"{name} {n}\n".encode()
+    for gate in gates.values():
+        gate.release_now()
+    live += stream
+
+    def lines(messages: list[pb.StreamLogsResponse]) -> list[bytes]:
+        return [record.data for message in messages for record in message.chunk.records]
+
+    printed = [f"{name} {n}\n".encode() for name, n in turns]
+    assert lines(live) == printed
+    for messages in (live, daemon.chunks(run_id)):
+        assert lines(messages) == printed
+        for number, message in enumerate(messages):
+            assert lines(daemon.chunks(run_id, message.position)) == lines(messages[number + 1 :])
+
+
 def test_steps_and_streams_can_be_chosen(daemon: Daemon, chatty: pb.Run) -> None:
     assert texts(daemon.chunks(chatty.id, step="b")) == expected("b")
     assert texts(daemon.chunks(chatty.id, step="b", attempt=1)) == expected("b")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -19,8 +19,9 @@ from toband.domain.run_model import Attempt, AttemptState, Run, RunState
 from toband.domain.structured_lines import LineFilter, LogLevel, LogLine
 from toband.engine.errors import BadPositionError
 from toband.engine.run_notifier import RunNotifier
-from toband.engine.runs.log_stream import LogChunk, LogEnd, LogQuery, LogStreams
+from toband.engine.runs.log_stream import LogEnd, LogStreams
 from toband.engine.runs.log_view import LEVELS, LogPlace
+from toband.engine.runs.run_log import LogChunk, LogQuery
 from toband.ports import LogKind
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.logs.log_reader import LogReader
@@ -64,12 +65,15 @@ class NoRuns:
 
 
 class Scene:
-    """One attempt of one run, whose file a test writes."""
+    """The attempts of one run, whose files a test writes."""
 
-    def __init__(self, runner: asyncio.Runner, files: RunFiles, log: WrittenLog) -> None:
-        self.log = log
-        self.attempt = replace(log.attempt, state=AttemptState.RUNNING, pid=1)
-        self.run = replace(RUN, state=RunState.RUNNING)
+    def __init__(self, runner: asyncio.Runner, files: RunFiles, *logs: WrittenLog) -> None:
+        self.log = logs[0]
+        self.logs = logs
+        self.attempts = [
+            replace(log.attempt, ordinal=ordinal, state=AttemptState.RUNNING, pid=1) for ordinal, log in enumerate(logs)
+        ]
+        self.run = replace(RUN, state=RunState.RUNNING, launches=len(logs))
         self._runner = runner
         self._streams = LogStreams(
             store=cast(Any, self),
@@ -80,7 +84,7 @@ class Scene:
         )
 
     async def run_attempts(self, run_id: str, *, from_ordinal: int, limit: int) -> list[Attempt]:
-        return [self.attempt] if from_ordinal == 0 else []
+        return self.attempts[from_ordinal : from_ordinal + limit]
 
     async def get_run_page(self, run_id: str, *, limit: int) -> Run:
         return self.run
@@ -89,8 +93,9 @@ class Scene:
         return False
 
     def end(self) -> None:
-        self.log.end()
-        self.attempt = replace(self.attempt, state=AttemptState.COMPLETED)
+        for log in self.logs:
+            log.end()
+        self.attempts = [replace(attempt, state=AttemptState.COMPLETED) for attempt in self.attempts]
         self.run = replace(self.run, state=RunState.SUCCEEDED)
 
     def read(self, position: str = "", **how: Any) -> list[LogChunk | LogEnd]:
@@ -152,6 +157,146 @@ def stored(written: Pieces) -> dict[LogKind, bytes]:
 def default_view(written: Pieces) -> dict[LogKind, bytes]:
     raw = stored(written)
     return {OUT: shown(raw[OUT]), ERR: shown(raw[ERR]), NOTE: raw[NOTE]}
+
+
+class Times:
+    """The clock of all shims of a run: each piece comes so many microseconds after the one before."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@contextmanager
+def parallel(runner: asyncio.Runner, count: int, page: int, at_once: int) -> Iterator[tuple[Scene, Times]]:
+    """Several attempts, each a step of its own."""
+    times = Times()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory() as root,
+        ExitStack() as stack,
+    ):
+        patch.setattr("toband.engine.runs.log_stream.PAGE", page)
+        patch.setattr("toband.engine.runs.run_log.ATTEMPTS_AT_ONCE", at_once)
+        patch.setattr("toband.supervise.shim.attempt_file.now_us", times)
+        files = RunFiles(root)
+        logs = [stack.enter_context(WrittenLog(files, f"s{number}")) for number in range(count)]
+        made = Scene(runner, files, *logs)
+        began = datetime.fromtimestamp(times.now / 1_000_000, UTC)
+        made.attempts = [replace(attempt, created_at=began, started_at=began) for attempt in made.attempts]
+        yield made, times
+
+
+Printed = tuple[str, LogKind, bytes]
+
+
+def together(printed: Iterable[Printed]) -> list[Printed]:
+    """With neighbours of one stream put together."""
+    found: list[Printed] = []
+    for step, kind, data in printed:
+        if found and found[-1][:2] == (step, kind):
+            found[-1] = (step, kind, found[-1][2] + data)
+        else:
+            found.append((step, kind, data))
+    return found
+
+
+def order(items: Sequence[LogChunk | LogEnd]) -> list[Printed]:
+    """The text as it comes."""
+    chunks = [item for item in items if isinstance(item, LogChunk)]
+    return together((chunk.attempt.step, record.kind, record.data) for chunk in chunks for record in chunk.records)
+
+
+apart = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from(STREAMS), texts_of, st.integers(0, 2)), min_size=1, max_size=30
+)
+
+
+@some
+@given(apart, pages, st.sampled_from([1, 3, 100]))
+def test_steps_come_in_the_order_in_which_they_printed(
+    runner: asyncio.Runner, written: list[tuple[int, LogKind, bytes, int]], page: int, at_once: int
+) -> None:
+    """A follower of the live run and a reader of the ended one get the same order, from every position on."""
+    with parallel(runner, 4, page, at_once) as (run, times):
+        expected: list[tuple[int, int, str, LogKind, bytes]] = []
+        live: list[LogChunk | LogEnd] = []
+        position = ""
+        for number, kind, data, later in written:
+            if later:
+                # Everything of one moment is there before the follower looks.
+                live += run.read(position, raw=True)
+                position = live[-1].position
+            times.now += later
+            run.logs[number].print((kind, data))
+            expected.append((times.now, number, f"s{number}", kind, data))
+        times.now += 1
+        run.end()
+        live += run.read(position, raw=True)
+        expected.sort(key=lambda each: each[:2])
+        printed = together(each[2:] for each in expected)
+        assert order(live) == printed
+        assert order(run.read(raw=True)) == printed
+        for raw in (False, True):
+            items = run.read(raw=raw)
+            for number, item in enumerate(items):
+                rest = run.read(item.position, raw=raw)
+                assert order(rest) == order(items[number + 1 :])
+                assert rest[-1] == items[-1]
+
+
+def test_an_attempt_is_read_when_its_turn_comes(runner: asyncio.Runner) -> None:
+    """A run of 400 attempts, two of them at a time: a stream reads few logs at the same time."""
+    with parallel(runner, 400, 32 * 1024, 100) as (run, times):
+        expected = []
+        for number in range(0, 400, 2):
+            pair = (number, number + 1)
+            for each in pair:
+                began = datetime.fromtimestamp(times.now / 1_000_000, UTC)
+                run.attempts[each] = replace(run.attempts[each], created_at=began, started_at=began)
+            for word in (b"one\n", b"two\n"):
+                for each in pair:
+                    times.now += 1
+                    run.logs[each].print((OUT, word))
+                    expected.append((f"s{each}", OUT, word))
+            times.now += 10
+        run.end()
+        items = run.read()
+        assert order(items) == expected
+        assert max(len(item.position) for item in items) < 60
+
+
+def test_a_clock_that_is_set_back_does_not_mix_steps(runner: asyncio.Runner) -> None:
+    with parallel(runner, 2, 32 * 1024, 100) as (run, times):
+        run.logs[0].print((OUT, b"first\n"))
+        times.now -= 500_000
+        began = datetime.fromtimestamp(times.now / 1_000_000, UTC)
+        run.attempts[1] = replace(run.attempts[1], created_at=began, started_at=began)
+        run.logs[1].print((OUT, b"second\n"))
+        run.end()
+        assert order(run.read()) == [("s0", OUT, b"first\n"), ("s1", OUT, b"second\n")]
+
+
+def test_the_tail_of_parallel_steps_goes_on_from_every_position(runner: asyncio.Runner) -> None:
+    with parallel(runner, 3, 40, 100) as (run, times):
+        for line in range(20):
+            for log in run.logs:
+                times.now += 1
+                log.print((OUT, b"line %d\n" % line))
+        run.logs[0].end()
+        run.attempts[0] = replace(run.attempts[0], state=AttemptState.COMPLETED)
+        items = run.read(tail=2)
+        for log in run.logs[1:]:
+            times.now += 1
+            log.print((OUT, b"more\n"), (OUT, b"and more\n"))
+        run.end()
+        late = run.read(items[-1].position)
+        assert order(items)[0] == ("s0", OUT, b"line 18\n")
+        assert texts(items)[OUT].count(b"\n") == 6
+        for number, item in enumerate(items):
+            assert order(run.read(item.position)) == order([*items[number + 1 :], *late])
 
 
 @some

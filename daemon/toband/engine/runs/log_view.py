@@ -110,6 +110,10 @@ class LogCursor:
                 lines.append((kind, _IN_TEXT))
         return LogPlace(self.next, tuple(lines))
 
+    def returned(self, piece: LogPiece) -> bool:
+        """Whether all of it was returned before this cursor began."""
+        return (piece.offset, piece.skip + len(piece.data)) <= self._given.spot
+
     def take(self, page: LogPage) -> list[LogRecord]:
         """The records of a page."""
         if self.learns:
