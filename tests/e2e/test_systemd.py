@@ -87,10 +87,10 @@ def test_steps_outlive_restarts_and_crashes_of_the_service(host: Machine) -> Non
         "recovery does not end",
     )
     assert info["recovery"]["reattached"] == 1
-    assert shown(host, "long")["state"] == "RUN_STATE_RUNNING"
+    assert shown(host, "long")["state"] == "running"
 
     host.run("touch", "/var/lib/toban/go")
-    wait_until(lambda: shown(host, "long")["state"] == "RUN_STATE_SUCCEEDED", "it does not come to its end")
+    wait_until(lambda: shown(host, "long")["state"] == "succeeded", "it does not come to its end")
     assert toban(host, "logs", "long", "--step", "first") == "begun\nended"
     (again,) = [p for p in processes(host, "long") if p["step"] == "first"]
     assert (again["pid"], again["attempt"]) == (first["pid"], 1)

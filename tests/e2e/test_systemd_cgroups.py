@@ -92,7 +92,7 @@ def test_a_service_that_divides_its_cgroup_can_be_restarted(host: Machine) -> No
     assert after not in (0, before)
     assert cgroup_of(host, attempt["pid"]) == own
     host.run("touch", "/var/lib/toban/go")
-    wait_until(lambda: state(host) == "RUN_STATE_SUCCEEDED", "it does not end")
+    wait_until(lambda: state(host) == "succeeded", "it does not end")
     wait_until(lambda: cgroups_left(host) == "", "a cgroup was left")
     (ended,) = attempts(host)
     assert ended["ending"]["cgroup"] is True
@@ -112,10 +112,10 @@ def test_nothing_is_left_when_daemon_spawner_and_shim_are_killed_at_once(host: M
     host.run("kill", "-9", *map(str, supervisors), check=False)
     wait_until(lambda: host.main_pid(UNIT) not in (0, before), "it is not started again")
     wait_until(lambda: host.run("systemctl", "is-active", UNIT, check=False) == "active", "no")
-    wait_until(lambda: state(host) == "RUN_STATE_FAILED", "the run does not end")
+    wait_until(lambda: state(host) == "failed", "the run does not end")
     (lost,) = attempts(host)
 
-    assert lost["state"] == "PROCESS_STATE_LOST"
+    assert lost["state"] == "lost"
     assert lost["ending"]["orphans"] in ("ORPHANS_ENDED", "ORPHANS_NONE")
     wait_until(lambda: cgroups_left(host) == "", "a cgroup was left")
     alive = host.run("ps", "-o", "pid=", "-p", ",".join(map(str, left)), check=False)

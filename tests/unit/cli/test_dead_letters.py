@@ -32,7 +32,7 @@ def test_what_is_taken_care_of_is_not_listed(cli: Cli, daemon: FakeDaemon, lette
     assert cli("dead-letters", "list").err == "no open dead letters\n"
     assert cli("dead-letters", "list", "--all", "-o", "name").out == f"{letter.id}\n"
     (found,) = cli("dead-letters", "list", "--state", "discarded", "-o", "json").data
-    assert found["state"] == "DEAD_LETTER_STATE_DISCARDED"
+    assert found["state"] == "discarded"
     assert cli("dead-letters", "list", "--state", "requeued").err == "no dead letters\n"
 
 

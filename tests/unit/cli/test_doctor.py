@@ -58,7 +58,7 @@ def test_json_for_programs(cli: Cli, daemon: FakeDaemon) -> None:
     assert result.data == [
         {
             "check": "space",
-            "status": "FINDING_STATUS_FAILED",
+            "status": "failed",
             "detail": "about space",
             "hint": "free some",
         }

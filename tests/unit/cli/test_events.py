@@ -153,8 +153,8 @@ def test_emit_and_wait_for_programs(cli: Cli, daemon: FakeDaemon) -> None:
     assert result.code == 1
     assert result.data["all_ended"] is True
     assert [run["run_state"] for run in result.data["runs"]] == [
-        "RUN_STATE_SUCCEEDED",
-        "RUN_STATE_FAILED",
+        "succeeded",
+        "failed",
     ]
     end_all(daemon, *(4 * [run_pb2.RUN_STATE_SUCCEEDED]))
     named = cli("emit", "ORDER_PAID", "--wait", "-o", "name")

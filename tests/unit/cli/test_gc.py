@@ -62,9 +62,9 @@ def test_what_went_for_programs(cli: Cli, daemon: FakeDaemon) -> None:
     assert data["runs"][0] == {
         "id": "id-7",
         "workflow": "nightly",
-        "number": "7",
+        "number": 7,
         "finished_at": "2026-02-01T00:15:30Z",
-        "bytes": "2048",
+        "bytes": 2048,
         "reason": "ended more than 90d ago",
     }
     assert cli("system", "gc", "-o", "name").out == "id-7\nid-8\n"

@@ -99,6 +99,7 @@ COMMANDS = [
     "context rename",
     "context remove",
     "completion",
+    "schema",
     "version",
 ]
 

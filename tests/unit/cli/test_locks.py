@@ -29,7 +29,7 @@ def test_list(cli: Cli, locks: list[system_pb2.Lock]) -> None:
     assert " ".join(first.split()) == "db 1 backup#7 report#2 step read; and 2 more"
     assert second.startswith("gpu   2     processes left by import step load since")
     assert cli("locks", "list", "-o", "name").out == "db\ngpu\n"
-    assert [lock["waiting_total"] for lock in cli("locks", "list", "-o", "json").data] == ["3", "0"]
+    assert [lock["waiting_total"] for lock in cli("locks", "list", "-o", "json").data] == [3, 0]
 
 
 def test_no_locks(cli: Cli, daemon: FakeDaemon) -> None:

@@ -161,12 +161,12 @@ def test_for_programs(cli: Cli, daemon: FakeDaemon, single: RunRecord) -> None:
         "attempt": 1,
         "stream": "stdout",
         "text": "",
-        "level": "",
+        "level": None,
         "message": "",
         "process_execution_id": "one-1",
     }
     assert second["text"] == "夜\n"
-    assert end == {"end": {"run_state": "RUN_STATE_SUCCEEDED", "complete": True}}
+    assert end == {"end": {"run_state": "succeeded", "complete": True}}
 
 
 def test_log_lines_have_their_level(cli: Cli, daemon: FakeDaemon, single: RunRecord, several: RunRecord) -> None:

@@ -37,7 +37,7 @@ def test_what_a_reload_changed(cli: Cli, daemon: FakeDaemon) -> None:
         "2 files read, 3 changes",
     ]
     assert cli("system", "reload", "-o", "name").out == "nightly\n"
-    assert cli("system", "reload", "-o", "json").data["files"] == "2"
+    assert cli("system", "reload", "-o", "json").data["files"] == 2
     daemon.reloaded.broken.append(BROKEN)
     done = cli("system", "reload")
     assert done.code == 7

@@ -47,7 +47,7 @@ def test_start_for_programs(cli: Cli, nightly: FakeDaemon) -> None:
     again = cli("run", "nightly", "-o", "json", "--request-id", "7")
     assert first.out == f"{the_run(nightly).run.id}\n"
     assert again.data["id"] == the_run(nightly).run.id
-    assert again.data["state"] == "RUN_STATE_PENDING"
+    assert again.data["state"] == "pending"
 
 
 def test_parameters(cli: Cli, nightly: FakeDaemon, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_success_with_failures_is_told(cli: Cli, nightly: FakeDaemon) -> None:
 def test_waiting_for_programs(cli: Cli, nightly: FakeDaemon) -> None:
     nightly.on_call["WatchRun"] = lambda: nightly.finish(the_run(nightly), SUCCEEDED)
     result = cli("run", "nightly", "--wait", "-o", "json")
-    assert result.data["state"] == "RUN_STATE_SUCCEEDED"
+    assert result.data["state"] == "succeeded"
     assert [step["id"] for step in result.data["steps"]] == ["one"]
     name = cli("run", "nightly", "--wait", "-o", "name", "--request-id", "x")
     assert len(name.out.split()) == 1
@@ -204,7 +204,7 @@ def test_waiting_for_programs(cli: Cli, nightly: FakeDaemon) -> None:
 def test_following_for_programs(cli: Cli, nightly: FakeDaemon) -> None:
     nightly.on_call["WatchRun"] = lambda: nightly.finish(the_run(nightly), SUCCEEDED)
     result = cli("run", "nightly", "--follow", "-o", "json")
-    assert [change["run"]["state"] for change in result.objects] == ["RUN_STATE_SUCCEEDED"]
+    assert [change["run"]["state"] for change in result.objects] == ["succeeded"]
 
 
 def test_following_without_a_terminal(cli: Cli, nightly: FakeDaemon) -> None:
@@ -362,7 +362,7 @@ def test_a_dry_run(cli: Cli, nightly: FakeDaemon) -> None:
     assert result.err == told
     assert nightly.calls["StartRun"] == 0
     assert cli("run", "nightly", "--dry-run", "-o", "name").out == "build\n"
-    assert cli("run", "nightly", "--dry-run", "-o", "json").data["version"] == "3"
+    assert cli("run", "nightly", "--dry-run", "-o", "json").data["version"] == 3
 
 
 def test_a_dry_run_of_nothing(cli: Cli, nightly: FakeDaemon) -> None:

@@ -60,7 +60,7 @@ def test_a_run_has_several_names(cli: Cli, failed: RunRecord, name: str) -> None
 
 
 def test_an_older_run_by_its_number(cli: Cli, failed: RunRecord) -> None:
-    assert cli("runs", "show", "nightly#1", "-o", "json").data["number"] == "1"
+    assert cli("runs", "show", "nightly#1", "-o", "json").data["number"] == 1
 
 
 def test_a_run_by_a_part_of_its_id(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
@@ -117,7 +117,7 @@ def test_ps_lists_active_runs_with_their_steps(cli: Cli, failed: RunRecord, daem
 
 def test_show_for_programs(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
     result = cli("runs", "show", "nightly", "-o", "json")
-    assert result.data["state"] == "RUN_STATE_FAILED"
+    assert result.data["state"] == "failed"
     assert result.data["created_at"] == "2026-02-01T00:15:30Z"
     assert [step["id"] for step in result.data["steps"]] == ["fetch", "build", "publish"]
     assert list(result.data)[:4] == ["id", "workflow", "version", "number"]
@@ -183,7 +183,7 @@ def test_watch(cli: Cli, daemon: FakeDaemon) -> None:
     assert "5/20 (25%); exit code 1" in cli("runs", "show", "nightly").out
     objects = cli("runs", "watch", "nightly", "-o", "json")
     assert objects.code == 1
-    assert objects.objects[0]["run"]["state"] == "RUN_STATE_FAILED"
+    assert objects.objects[0]["run"]["state"] == "failed"
     assert cli("runs", "watch", "nightly", "-o", "name").out == f"{record.run.id}\n"
 
 

@@ -397,7 +397,7 @@ def test_cancel(cli: Cli, daemon: FakeDaemon) -> None:
     assert again.data == {"subject": "a", "cancelled": 0}
     assert cli("schedules", "cancel", first, "-o", "name").out == f"{first}\n"
     (told,) = cli("schedules", "cancel", second, "-o", "json").data
-    assert told["state"] == "SCHEDULE_STATE_CANCELLED"
+    assert told["state"] == "cancelled"
     for wrong in ([], [first, "--subject", "a"]):
         assert cli("schedules", "cancel", *wrong).code == 2
     missing = cli("schedules", "cancel", "nothing")

@@ -107,7 +107,7 @@ def test_how_many_and_from_when(cli: Cli, daemon: FakeDaemon) -> None:
     assert request.from_time.ToJsonString() == "2026-02-01T00:00:00Z"
     (first, *_) = cli("workflows", "next", "nightly", "-o", "json").data
     assert first["due_at"] == "2026-02-01T02:00:00Z"
-    assert (first["change"], first["blackout"]) == ("CLOCK_CHANGE_UNSPECIFIED", "")
+    assert (first["change"], first["blackout"]) == (None, "")
 
 
 def test_a_long_jitter_is_readable(cli: Cli, daemon: FakeDaemon) -> None:
@@ -145,7 +145,7 @@ def test_why_in_sentences(cli: Cli, daemon: FakeDaemon) -> None:
     assert (result.code, result.err) == (0, "")
     assert result.out == "Title of nightly (nightly)\nIt was due, and was skipped: disabled.\nIt is\\x1b[2J due.\n"
     data = cli("why", "nightly", "-o", "json").data
-    assert data["fires"][0]["reason"] == "NOT_STARTED_REASON_DISABLED"
+    assert data["fires"][0]["reason"] == "disabled"
     assert data["sentences"][0].startswith("It was due")
     assert not any(
         isinstance(seen, workflow_pb2.ExplainScheduleRequest) and seen.HasField("at") for seen in daemon.seen
@@ -195,7 +195,7 @@ def test_the_ledger(cli: Cli, daemon: FakeDaemon) -> None:
     assert limited.out == "run-3\n"
     assert limited.err.startswith("more available")
     (first, *_) = cli("why", "nightly", "--ledger", "-o", "json").data
-    assert first["outcome"] == "FIRE_OUTCOME_FIRED"
+    assert first["outcome"] == "fired"
 
 
 def test_the_ledger_of_a_subject_tells_how_late_it_was(cli: Cli, daemon: FakeDaemon) -> None:

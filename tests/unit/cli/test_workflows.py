@@ -133,7 +133,7 @@ def test_system(cli: Cli, daemon: FakeDaemon, form: str) -> None:
             assert config.data[0] == {
                 "key": "state_dir",
                 "value_json": '"/var/lib/toban"',
-                "source": "CONFIG_SOURCE_DEFAULT",
+                "source": "default",
             }
         case "yaml":
             assert "version: 9.9.9\n" in info.out

@@ -11,7 +11,8 @@ from toban.cli.args.names import NameArgument, about_workflow, connect
 from toban.cli.args.param_options import parse_pairs
 from toban.cli.args.time_options import time_option
 from toban.cli.human_text import one_line
-from toban.cli.render.output import Column, emit_data, table, to_dict
+from toban.cli.render.message_data import to_dict
+from toban.cli.render.output import Column, emit_data, table
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Context, Option
 from toban.quantity_text import counted

@@ -9,7 +9,8 @@ from toban.cli.args.completers import dead_letter_ids, workflow_names
 from toban.cli.args.names import about_workflow, connect, whole_id
 from toban.cli.error_report import Failure, doing
 from toban.cli.human_text import clock, enum_word
-from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
+from toban.cli.render.message_data import to_dict
+from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, Context, Group, Option
 from toban.cli.wait.run_start import (

@@ -8,7 +8,8 @@ from toban.cli.args.completers import type_names
 from toban.cli.args.event_payload import DataOption, read_payload
 from toban.cli.args.names import connect
 from toban.cli.human_text import one_line
-from toban.cli.render.output import emit_data, to_dict
+from toban.cli.render.message_data import to_dict
+from toban.cli.render.output import emit_data
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, Context, ExitCommand, Option
 from toban.cli.wait.run_start import WaitOption

@@ -12,18 +12,8 @@ from toban.cli.commands.emit import TypeArgument, note_pending
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word, one_line
-from toban.cli.render.output import (
-    Column,
-    emit_data,
-    emit_line,
-    emit_list,
-    emit_one,
-    fields,
-    paint,
-    table,
-    take,
-    to_dict,
-)
+from toban.cli.render.message_data import to_dict
+from toban.cli.render.output import Column, emit_data, emit_line, emit_list, emit_one, fields, paint, table, take
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, Context, Group, Option
 from toban.quantity_text import counted

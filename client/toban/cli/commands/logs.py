@@ -16,7 +16,8 @@ from toban.cli.args.time_options import parse_since
 from toban.cli.error_report import Failure
 from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.render.log_lines import LEVELS, Prefixer, line_of
-from toban.cli.render.output import emit_line, flush_bytes, to_dict, write_bytes
+from toban.cli.render.message_data import to_dict
+from toban.cli.render.output import emit_line, flush_bytes, write_bytes
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, Context, ExitCommand, Option
 
@@ -287,7 +288,7 @@ class _Objects:
                     "attempt": chunk.attempt,
                     "stream": run_pb2.LogStream.Name(record.stream).removeprefix("LOG_STREAM_").lower(),
                     "text": decoder.decode(record.data),
-                    "level": LEVELS.get(record.level, ""),
+                    "level": LEVELS.get(record.level),
                     "message": record.message,
                     "process_execution_id": chunk.process_execution_id,
                 }

@@ -14,7 +14,8 @@ from toban.cli.args.names import connect, whole_id
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word
-from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, to_dict
+from toban.cli.render.message_data import to_dict
+from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take
 from toban.cli.render.schedule_preview import local
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, Context, Group, Option

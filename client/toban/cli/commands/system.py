@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 from toban.cli.args.names import connect
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word
-from toban.cli.render.output import Column, emit_data, emit_list, emit_one, table, to_dict
+from toban.cli.render.message_data import to_dict
+from toban.cli.render.output import Column, emit_data, emit_list, emit_one, table
 from toban.cli.session import OutputFormat, OutputOption, Session, complain, session
 from toban.cli.syntax import Context, ExitCommand, Group, Option
 from toban.quantity_text import counted, size_text

@@ -22,16 +22,8 @@ from toban.cli.commands.versions import (
 from toban.cli.commands.workflows_next import next_due
 from toban.cli.error_report import Failure
 from toban.cli.human_text import clock, labels_text
-from toban.cli.render.output import (
-    Column,
-    emit_data,
-    emit_list,
-    emit_one,
-    fields,
-    report_done,
-    take,
-    to_dict,
-)
+from toban.cli.render.message_data import to_dict
+from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, report_done, take
 from toban.cli.render.trigger_text import events_of, next_due_of
 from toban.cli.session import (
     ForceOption,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from toban.cli.human_text import indented, one_line, width
+from toban.cli.render.message_data import to_dict
 from toban.cli.safe_streams import colored
 from toban.cli.session import OutputFormat, Session, is_terminal
 from toban.safe_text import json_escaped, safe
@@ -31,45 +32,6 @@ class Column(Generic[_Item]):
     # On a narrow terminal: left out, or folded over several lines.
     optional: bool = False
     folds: bool = False
-
-
-def to_dict(message: Message) -> dict[str, Any]:
-    """A message as JSON: field names of the proto, with defaults, times in UTC."""
-    from google.protobuf.json_format import MessageToDict
-
-    data = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-    return _ordered(data, message.DESCRIPTOR)
-
-
-def _ordered(data: dict[str, Any], descriptor: Any) -> dict[str, Any]:
-    """Fields in the order of the proto."""
-    ordered: dict[str, Any] = {}
-    for field in descriptor.fields:
-        if field.name not in data:
-            continue
-        value, inner = data[field.name], field.message_type
-        if inner is None or inner.GetOptions().map_entry:
-            ordered[field.name] = value
-        elif not inner.full_name.startswith("toban."):
-            ordered[field.name] = _whole(value)
-        elif isinstance(value, list):
-            ordered[field.name] = [_ordered(item, inner) for item in value]
-        else:
-            ordered[field.name] = _ordered(value, inner)
-    return ordered
-
-
-def _whole(value: Any) -> Any:
-    """Whole numbers as integers: a Struct has doubles only."""
-    match value:
-        case float() if value.is_integer():
-            return int(value)
-        case dict():
-            return {key: _whole(item) for key, item in value.items()}
-        case list():
-            return [_whole(item) for item in value]
-        case _:
-            return value
 
 
 def take(items: Iterable[_Item], limit: int) -> tuple[list[_Item], bool]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from toban.cli.human_text import clock, cut, enum_word, labels_text, span
 from toban.cli.render.log_lines import line_of
 from toban.cli.render.log_tail import LastLines
-from toban.cli.render.output import Column, fields, paint, table, to_dict
+from toban.cli.render.message_data import to_dict
+from toban.cli.render.output import Column, fields, paint, table
 from toban.cli.render.resource_text import sampled, show_resources
 from toban.cli.render.run_names import mentioned, names_of
 from toban.cli.render.run_text import (

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from toban.cli.error_report import doing
 from toban.cli.exits import Exit
 from toban.cli.render.event_text import event_outcome, started
-from toban.cli.render.output import emit_data, to_dict
+from toban.cli.render.message_data import to_dict
+from toban.cli.render.output import emit_data
 from toban.cli.render.run_text import run_exit
 from toban.cli.session import OutputFormat, Session, complain
 from toban.cli.syntax import ExitCommand

@@ -12,7 +12,8 @@ from toban.cli.error_report import doing
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, one_line, span
 from toban.cli.render.log_lines import Prefixer
-from toban.cli.render.output import emit_data, paint, to_dict
+from toban.cli.render.message_data import to_dict
+from toban.cli.render.output import emit_data, paint
 from toban.cli.render.run_text import run_error, run_exit, run_label, run_name, run_state, run_style, shortfall
 from toban.cli.session import OutputFormat, Session, complain, is_terminal
 from toban.cli.syntax import ExitCommand

@@ -1,0 +1,259 @@
+"""The JSON Schema of what `-o json` writes, for each command.
+
+Messages follow the rule of `message_data`; VERBS says which message a command writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from toban.cli.render.message_data import (
+    DURATION,
+    STRUCT,
+    TIMESTAMP,
+    TYPE_BYTES,
+    TYPE_ENUM,
+    enum_words,
+    is_map,
+    map_value,
+)
+from toban.v1 import dead_letter_pb2, event_pb2, job_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+_FILES: Final = (workflow_pb2, job_pb2, run_pb2, dead_letter_pb2, event_pb2, schedule_pb2, system_pb2)
+
+_TEXT: Final = {"type": "string"}
+_FLAG: Final = {"type": "boolean"}
+_INTEGER: Final = {"type": "integer"}
+_TIME: Final = {"type": "string", "format": "date-time"}
+
+# Of google.protobuf.descriptor.FieldDescriptor.cpp_type.
+_CPP_TYPES: Final = {1: _INTEGER, 2: _INTEGER, 3: _INTEGER, 4: _INTEGER, 5: {"type": "number"}, 6: {"type": "number"}}
+_CPP_BOOL: Final = 7
+
+
+def _object(fields: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    required = [name for name in fields if name not in optional]
+    return {"type": "object", "properties": fields, "required": required}
+
+
+def _list(kind: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": kind}
+
+
+def _message(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _with(name: str, further: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A message with further fields in the same object."""
+    return {"allOf": [_message(name), _object(further, optional=optional)]}
+
+
+_CONTEXT: Final = _object({"name": _TEXT, "server": _TEXT, "current": _FLAG})
+_DELETED: Final = _list(_object({"name": _TEXT, "outcome": {"const": "deleted"}}))
+_DIFF: Final = _object({"name": _TEXT, "from": _INTEGER, "to": _INTEGER, "diff": _TEXT})
+_DRAINING: Final = _object({"draining": _FLAG, "changed": _FLAG})
+_TIMES: Final = _list(_TIME)
+_IMPORTED: Final = _object(
+    {
+        "workflows": _list(
+            _object(
+                {
+                    "name": _TEXT,
+                    "file": _TEXT,
+                    "source": _TEXT,
+                    "notes": _list(_TEXT),
+                    "due_there": {"anyOf": [_TIMES, {"type": "null"}]},
+                    "due_here": _TIMES,
+                    "same": {"type": ["boolean", "null"]},
+                }
+            )
+        ),
+        "refused": _list(_object({"source": _TEXT, "reason": _TEXT})),
+    }
+)
+_APPLIED: Final = _object(
+    {
+        "name": _TEXT,
+        "kind": {"enum": ["workflow", "job"]},
+        "outcome": {"enum": ["created", "updated", "unchanged", "deleted"]},
+        "version": _INTEGER,
+        "warnings": _list(_TEXT),
+        "updated_workflows": _list(_TEXT),
+        "dry_run": {"const": True},
+        "diff": _TEXT,
+    },
+    optional=("dry_run", "diff"),
+)
+_PROBLEM: Final = _object(
+    {"file": _TEXT, "line": _INTEGER, "column": _INTEGER, "path": _TEXT, "message": _TEXT, "warning": _FLAG}
+)
+_LOG_LINE: Final = _object(
+    {
+        "at": _TIME,
+        "step": _TEXT,
+        "step_title": _TEXT,
+        "attempt": _INTEGER,
+        "stream": {"enum": ["stdout", "stderr", "system"]},
+        "text": _TEXT,
+        "level": {"enum": ["debug", "info", "warning", "error", None]},
+        "message": _TEXT,
+        "process_execution_id": _TEXT,
+    }
+)
+
+VERBS: Final[dict[str, dict[str, Any]]] = {
+    "apply": _list(_APPLIED),
+    "validate": _list(_PROBLEM),
+    "workflows list": _list(_message("Workflow")),
+    "workflows show": {"anyOf": [_message("Workflow"), _message("WorkflowVersion")]},
+    "workflows delete": _DELETED,
+    "workflows enable": _list(_message("Workflow")),
+    "workflows disable": _list(_message("Workflow")),
+    "workflows versions": _list(_message("WorkflowVersion")),
+    "workflows diff": _DIFF,
+    "workflows restore": _message("WorkflowVersion"),
+    "workflows next": _list(_message("DueTime")),
+    "jobs list": _list(_message("Job")),
+    "jobs show": {"anyOf": [_message("Job"), _message("WorkflowVersion")]},
+    "jobs run": _message("Run"),
+    "jobs enable": _list(_message("Job")),
+    "jobs disable": _list(_message("Job")),
+    "jobs delete": _DELETED,
+    "jobs versions": _list(_message("WorkflowVersion")),
+    "jobs diff": _DIFF,
+    "jobs restore": _message("WorkflowVersion"),
+    "import crontab": _IMPORTED,
+    "import systemd": _IMPORTED,
+    "status": _with("GetOverviewResponse", {"daemon": _message("GetInfoResponse")}),
+    "top": _object(
+        {
+            "daemon": _message("GetInfoResponse"),
+            "running_runs": _INTEGER,
+            "waiting_runs": _INTEGER,
+            "process_executions": _list(_message("ProcessExecution")),
+        }
+    ),
+    "run": {"anyOf": [_message("Run"), _message("PlanRunResponse"), _message("WatchRunResponse")]},
+    "runs list": _list(_message("Run")),
+    "runs show": _message("Run"),
+    "runs watch": _message("WatchRunResponse"),
+    "runs cancel": _message("Run"),
+    "runs retry": {"anyOf": [_message("Run"), _message("WatchRunResponse")]},
+    "runs pause": _message("Run"),
+    "runs resume": _message("Run"),
+    "runs approve": _message("Run"),
+    "runs processes": _list(_message("ProcessExecution")),
+    "runs artifacts": {
+        "anyOf": [_list(_message("StepArtifact")), _object({"path": _TEXT, "bytes": _INTEGER, "tar": _FLAG})]
+    },
+    "runs pin": _message("Run"),
+    "runs unpin": _message("Run"),
+    "runs delete": _list(_object({"id": _TEXT, "run": _TEXT, "outcome": {"const": "deleted"}})),
+    "logs": {"anyOf": [_LOG_LINE, _object({"end": _message("LogEnd")})]},
+    "processes list": _list(_message("ProcessExecution")),
+    "processes show": _message("ProcessExecution"),
+    "dead-letters list": _list(_message("DeadLetter")),
+    "dead-letters show": _message("DeadLetter"),
+    "dead-letters requeue": {"anyOf": [_message("Run"), _message("WatchRunResponse")]},
+    "dead-letters discard": _list(_message("DeadLetter")),
+    "backfill": _list(_message("BackfilledTime")),
+    "why": {"anyOf": [_message("ExplainScheduleResponse"), _list(_message("Fire"))]},
+    "schedule": {"anyOf": [_with("Schedule", {"created": _FLAG}), _message("InterpretTimeResponse")]},
+    "schedules list": _list(_message("Schedule")),
+    "schedules show": _message("Schedule"),
+    "schedules cancel": {"anyOf": [_list(_message("Schedule")), _object({"subject": _TEXT, "cancelled": _INTEGER})]},
+    "emit": _with("Event", {"created": _FLAG, "all_ended": _FLAG}, optional=("all_ended",)),
+    "events list": _list(_message("Event")),
+    "events show": _with("Event", {"all_ended": _FLAG}),
+    "events watch": _message("Event"),
+    "events resolve": _message("ResolveEventResponse"),
+    "locks list": _list(_message("Lock")),
+    "locks release": _list(_message("LockLeftover")),
+    "system info": _message("GetInfoResponse"),
+    "system config": _list(_message("ConfigValue")),
+    "system gc": _message("CollectGarbageResponse"),
+    "system doctor": _list(_message("Finding")),
+    "system drain": _DRAINING,
+    "system resume": _DRAINING,
+    "system reload": _message("ReloadResponse"),
+    "context add": _CONTEXT,
+    "context use": {"anyOf": [_CONTEXT, {"type": "null"}]},
+    "context list": _list(_CONTEXT),
+    "context show": _CONTEXT,
+    "context rename": _CONTEXT,
+    "context remove": _CONTEXT,
+}
+"""By command. `logs`, `events watch`, `runs watch` and `--follow` write one such value per line."""
+
+
+def output_schema(verb: str) -> dict[str, Any]:
+    """The schema of a command, with the messages that it needs."""
+    shape = VERBS[verb]
+    needed: dict[str, dict[str, Any]] = {}
+    waiting = list(_references(shape))
+    known = {kind.name: kind for file in _FILES for kind in _all(file.DESCRIPTOR.message_types_by_name.values())}
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed[name] = _of_message(known[name])
+            waiting += _references(needed[name])
+    title = f"toban {verb} -o json"
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **shape}
+    return {**schema, "$defs": dict(sorted(needed.items()))} if needed else schema
+
+
+def _all(kinds: Any) -> Iterator[Descriptor]:
+    """Messages and those inside of them."""
+    for kind in kinds:
+        yield kind
+        yield from _all(kind.nested_types)
+
+
+def _references(schema: Any) -> Iterator[str]:
+    match schema:
+        case {"$ref": str(target)}:
+            yield target.rpartition("/")[2]
+        case dict():
+            for each in schema.values():
+                yield from _references(each)
+        case list():
+            for each in schema:
+                yield from _references(each)
+        case _:
+            return
+
+
+def _of_message(kind: Descriptor) -> dict[str, Any]:
+    optional = tuple(field.name for field in kind.fields if field.has_presence)
+    return _object({field.name: _of_field(field) for field in kind.fields}, optional=optional)
+
+
+def _of_field(field: FieldDescriptor) -> dict[str, Any]:
+    if is_map(field):
+        return {"type": "object", "additionalProperties": _of_one(map_value(field))}
+    return _list(_of_one(field)) if field.is_repeated else _of_one(field)
+
+
+def _of_one(field: FieldDescriptor) -> dict[str, Any]:
+    if field.message_type is not None:
+        match field.message_type.full_name:
+            case name if name == TIMESTAMP:
+                return _TIME
+            case name if name == DURATION:
+                return {"type": "number"}
+            case name if name == STRUCT:
+                return {"type": "object"}
+            case _:
+                return _message(field.message_type.name)
+    if field.type == TYPE_ENUM:
+        return {"enum": list(enum_words(field.enum_type).values())}
+    if field.type == TYPE_BYTES:
+        return {"type": "string", "contentEncoding": "base64"}
+    if field.cpp_type == _CPP_BOOL:
+        return _FLAG
+    return _CPP_TYPES.get(field.cpp_type, _TEXT)

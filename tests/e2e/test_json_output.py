@@ -1,0 +1,254 @@
+"""`-o json` of every command, against a real daemon: what it writes follows the schema that `toban schema` prints."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from helpers.command import Said, Toban
+from helpers.daemon import running_daemon
+from helpers.wait import wait_until
+from toban.cli.command_line import PROGRAM
+from toban.cli.render.output_schema import VERBS
+from toban.cli.syntax import Command, Group
+from toban.cli.syntax.parameters import parameters
+
+WORKFLOWS = """
+jobs:
+  upload: {description: A job., run: 'true'}
+---
+name: good
+description: Has parameters, an artifact and a schedule.
+schedule: '0 3 * * *'
+params: {rows: {type: integer, default: 5}, rate: {type: number, default: 0.5}}
+steps:
+  make: {run: 'echo made > made.txt; echo hello', workspace: '{{ run.dir }}', outputs: [{name: made, path: made.txt}]}
+---
+name: bad
+description: Fails for good.
+labels: {team: data}
+steps: {only: {run: 'exit 3', on_failure: retry, max_retries: 1, retry: {delay: 0s}}}
+---
+name: asks
+description: Waits for a person.
+steps: {gate: {job_type: approval}}
+---
+name: hears
+description: Is started by events.
+on: ORDER_PAID
+steps: {only: {run: 'true'}}
+"""
+
+
+class Checked:
+    """Runs commands, checks what they write, and remembers which it has run."""
+
+    def __init__(self, toban: Toban) -> None:
+        self.toban = toban
+        self.seen: set[str] = set()
+
+    def __call__(self, verb: str, *arguments: str, lines: bool = False, **options: Any) -> Any:
+        said: Said = self.toban(*verb.split(), *arguments, "-o", "json", **options)
+        found = [json.loads(line) for line in said.out.splitlines()] if lines else [said.data]
+        assert found, said.err
+        validator = Draft202012Validator(strict(self.toban("schema", *verb.split()).data))
+        for each in found:
+            validator.validate(each)
+        self.seen.add(verb)
+        return found if lines else found[0]
+
+
+def strict(schema: Any) -> Any:
+    """No other properties than those of the schema, which allows those of later versions."""
+    match schema:
+        case {"allOf": [{"$ref": _}, further]}:
+            return {**schema, "allOf": [schema["allOf"][0], further], "unevaluatedProperties": False}
+        case {"properties": inner}:
+            closed = {name: strict(each) for name, each in inner.items()}
+            return {**schema, "properties": closed, "unevaluatedProperties": False}
+        case {"$defs": inner}:
+            return {**{key: strict(each) for key, each in schema.items()}, "$defs": inner}
+        case dict():
+            return {key: strict(each) for key, each in schema.items()}
+        case list():
+            return [strict(each) for each in schema]
+        case _:
+            return schema
+
+
+@pytest.fixture(scope="module")
+def toban(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toban]:
+    with running_daemon(tmp_path_factory.mktemp("json") / "state") as daemon:
+        yield Toban(daemon)
+
+
+def test_every_command(toban: Toban, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_CONFIG_HOME", "APPDATA"):
+        monkeypatch.setenv(name, str(tmp_path / "config"))
+    check = Checked(toban)
+    definitions(check, tmp_path)
+    runs(check, tmp_path)
+    events_and_schedules(check)
+    the_daemon(check)
+    contexts(check)
+    removals(check)
+    assert check.seen == set(VERBS)
+
+
+def definitions(check: Checked, tmp_path: Path) -> None:
+    assert {each["outcome"] for each in check("apply", "-", stdin=WORKFLOWS)} == {"created"}
+    assert check("apply", "-", "--dry-run", stdin=WORKFLOWS)[0]["dry_run"] is True
+    assert check("validate", "-", stdin="name: x\n", code=7)[0]["line"] == 1
+    assert [each["name"] for each in check("workflows list")] == ["asks", "bad", "good", "hears"]
+    shown = check("workflows show", "good")
+    assert (shown["version"], shown["enabled"]) == (1, True)
+    check("workflows show", "good", "--version", "1")
+    check("workflows disable", "good")
+    check("workflows enable", "good")
+    assert check("workflows next", "good")[0]["schedule_index"] == 0
+    check("jobs list")
+    check("jobs show", "upload")
+    check("jobs disable", "upload")
+    check("jobs enable", "upload")
+    check("apply", "-", stdin=WORKFLOWS.replace("echo hello", "echo good day").replace("A job.", "One job."))
+    for noun, name in (("workflows", "good"), ("jobs", "upload")):
+        assert [each["version"] for each in check(f"{noun} versions", name)] == [2, 1]
+        assert check(f"{noun} diff", name)["from"] == 1
+        assert check(f"{noun} restore", name, "1")["version"] == 3
+    crontab = tmp_path / "crontab"
+    crontab.write_text("0 3 * * * true\n@nonsense true\n")
+    check("import crontab", str(crontab), "--to", str(tmp_path / "imported"), "--skip")
+    (tmp_path / "units").mkdir()
+    (tmp_path / "units" / "backup.timer").write_text("[Timer]\nOnCalendar=daily\n[Install]\nWantedBy=timers.target\n")
+    (tmp_path / "units" / "backup.service").write_text("[Service]\nExecStart=/bin/true\n")
+    check("import systemd", str(tmp_path / "units" / "backup.timer"), "--to", str(tmp_path / "timers"))
+
+
+def runs(check: Checked, tmp_path: Path) -> None:
+    plan = check("run", "good", "--dry-run")
+    assert plan["steps"][0]["id"] == "make"
+    done = check("run", "good", "-p", "rows=7", "--wait")
+    assert (done["state"], done["params"], done["number"]) == ("succeeded", {"rate": 0.5, "rows": 7}, 1)
+    assert done["steps"][0]["skip_reason"] is None
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", done["finished_at"])
+    assert check("run", "good", "--follow", lines=True)[-1]["run"]["state"] == "succeeded"
+    assert check("jobs run", "upload", "--wait")["state"] == "succeeded"
+    assert check("run", "bad", "--wait", code=1)["state"] == "failed"
+    assert check("runs retry", "bad", "--wait", code=1)["number"] == 2
+    assert check("runs list", "--workflow", "good")[0]["state"] == "succeeded"
+    assert check("runs show", "good#1")["number"] == 1
+    assert check("runs watch", "good#1", lines=True)[-1]["run"]["state"] == "succeeded"
+    *lines, end = check("logs", "good#1", lines=True)
+    assert ([each["text"] for each in lines], lines[0]["level"]) == (["hello\n"], None)
+    assert end == {"end": {"run_state": "succeeded", "complete": True}}
+    (process,) = check("runs processes", "good#1")
+    assert (process["state"], process["exit_code"]) == ("completed", 0)
+    assert isinstance(process["stdout_log_bytes"], int)
+    assert check("processes list", "--workflow", "bad")[0]["state"] == "failed"
+    check("processes show", process["id"])
+    assert check("runs artifacts", "good#1")[0]["artifact"]["bytes"] == 5
+    assert check("runs artifacts", "good#1", "--download", "made", "-O", str(tmp_path / "made"))["bytes"] == 5
+    check("run", "asks")
+    wait_until(lambda: check("runs show", "asks#1")["waiting_for"] == "approval", "it does not wait")
+    check("runs pause", "asks#1")
+    check("runs resume", "asks#1")
+    check("runs approve", "asks#1")
+    check("run", "asks")
+    assert check("runs cancel", "asks#2", "--wait")["state"] == "cancelled"
+    check("runs pin", "good#1")
+    check("runs unpin", "good#1")
+    first, second = check("dead-letters list")
+    check("dead-letters show", first["id"])
+    assert check("dead-letters discard", first["id"])[0]["state"] == "discarded"
+    assert check("dead-letters requeue", second["id"], "--wait", code=1)["workflow"] == "bad"
+    assert check("runs delete", "good#1")[0]["run"] == "good#1"
+
+
+def events_and_schedules(check: Checked) -> None:
+    emitted = check("emit", "ORDER_PAID", "-d", '{"order": 7}', "--wait")
+    assert (emitted["created"], emitted["all_ended"], emitted["payload_bytes"]) == (True, True, 11)
+    check("emit", "OTHER")
+    assert check("events list", "--type", "ORDER_PAID")[0]["id"] == emitted["id"]
+    check("events show", emitted["id"])
+    assert check("events resolve", "ORDER_PAID")["candidates"][0]["workflow"] == "hears"
+    found = check("backfill", "good", "--from", "2026-01-01T00:00Z", "--to", "2026-01-03T00:00Z", "--dry-run")
+    assert [each["due_at"] for each in found] == ["2026-01-01T03:00:00Z", "2026-01-02T03:00:00Z"]
+    check("why", "good")
+    check("why", "good", "--ledger")
+    check("schedule", "every day at 15:00", "--dry-run")
+    made = check("schedule", "every day at 15:00", "--subject", "issue-1", "--action", "reminder")
+    assert (made["state"], made["action"], made["occurrences"]) == ("active", "reminder", 0)
+    check("schedules list")
+    check("schedules show", made["id"])
+    assert check("schedules cancel", made["id"])[0]["state"] == "cancelled"
+    assert check("schedules cancel", "--subject", "issue-1")["cancelled"] == 0
+
+
+def the_daemon(check: Checked) -> None:
+    assert "good" in [each["name"] for each in check("status")["summaries"]]
+    check("status", "good")
+    assert check("top")["running_runs"] == 0
+    check("locks list")
+    check("locks release", "db")
+    check("system info")
+    check("system config")
+    check("system gc", "--dry-run")
+    assert {each["status"] for each in check("system doctor")} <= {"ok", "warning", "info"}
+    assert check("system drain") == {"draining": True, "changed": True}
+    assert check("system resume") == {"draining": False, "changed": True}
+    check("system reload")
+
+
+def contexts(check: Checked) -> None:
+    check("context add", "prod")
+    check("context use", "prod")
+    assert check("context use", "--none") is None
+    check("context list")
+    check("context show", "prod")
+    check("context rename", "prod", "production")
+    check("context remove", "production")
+
+
+def removals(check: Checked) -> None:
+    check("workflows delete", "asks")
+    check("jobs delete", "upload")
+    # It ends only when it is interrupted; test_events_cli does that.
+    check.seen.add("events watch")
+
+
+def test_the_schemas_are_those_of_the_commands_with_an_output() -> None:
+    found = set()
+    for name in PROGRAM.entries:
+        if PROGRAM.entries[name].words:
+            continue
+        match PROGRAM.load(name):
+            case Group() as group:
+                found |= {f"{name} {verb}" for verb, command in group.commands.items() if has_output(command)}
+            case command:
+                found |= {name} if has_output(command) else set()
+    assert found == set(VERBS)
+
+
+def has_output(command: Command) -> bool:
+    return any(each.name == "output" for each in parameters(command.function))
+
+
+def test_yaml_has_the_same_data(toban: Toban) -> None:
+    from ruamel.yaml import YAML
+
+    toban("apply", "-", stdin="name: same\ndescription: x\nsteps: {a: {run: 'true'}}\n")
+    for verb in (["workflows", "show", "same"], ["system", "config"]):
+        shown = YAML(typ="safe").load(toban(*verb, "-o", "yaml").out)
+        assert json.loads(json.dumps(shown)) == toban(*verb, "-o", "json").data
+
+
+def test_schema_of_an_unknown_command(toban: Toban) -> None:
+    said = toban("schema", "runs", "lst", code=2)
+    assert "runs lst is no command with -o json" in said.err
+    assert "did you mean runs list" in said.err
