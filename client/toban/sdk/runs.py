@@ -298,6 +298,48 @@ class RunCalls(Calls):
                 over = message.run.state in TERMINAL
                 yield message
 
+    async def watch_runs(
+        self,
+        *,
+        workflow: str = "",
+        states: Iterable[run_pb2.RunState.ValueType] = (),
+        parent_run: str = "",
+        retry_of: str = "",
+        labels: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        text: str = "",
+        position: str = "",
+        only_changes: bool = False,
+        reconnect: float = RECONNECT,
+    ) -> AsyncGenerator[run_pb2.WatchRunsResponse, None]:
+        """First the active runs that match, then a message without a run, then each change of a run that matches.
+
+        Conditions are those of `list_runs`, and apply to the run after the change. A later call continues after any
+        message with its `position`; a message without a run has only that. `only_changes` leaves the active runs out.
+        Resumes after a restart of the daemon, without losing or repeating a change. Raises Unreachable when the daemon
+        is unavailable for `reconnect` seconds.
+        """
+        request = run_pb2.WatchRunsRequest(
+            workflow=workflow,
+            states=list(states),
+            parent_run=parent_run,
+            retry_of=retry_of,
+            labels=labels or {},
+            params=params or {},
+            text=text,
+            position=position,
+            only_changes=only_changes,
+        )
+
+        def open_stream() -> grpc.aio.UnaryStreamCall[Any, run_pb2.WatchRunsResponse]:
+            return self._runs.WatchRuns(request)
+
+        messages = self._connection.stream(open_stream, ended=lambda _: False, reconnect=reconnect)
+        async with aclosing(messages):
+            async for message in messages:
+                request.position = message.position
+                yield message
+
     async def wait_run(
         self,
         run_id: str,

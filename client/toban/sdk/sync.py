@@ -184,6 +184,7 @@ class SyncClient(Blocking[Client]):
     pin_run = blocking(Client.pin_run)
     unpin_run = blocking(Client.unpin_run)
     watch_run = iterating(Client.watch_run)
+    watch_runs = iterating(Client.watch_runs)
     wait_run = blocking(Client.wait_run)
     stream_logs = iterating(Client.stream_logs)
     list_process_executions = iterating(Client.list_process_executions)

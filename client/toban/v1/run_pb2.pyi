@@ -519,6 +519,8 @@ class _RunChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunChan
     """What a `wait` step waits for cannot be found out."""
     RUN_CHANGE_KIND_WAIT_OVER: _RunChangeKind.ValueType  # 25
     """What a `wait` step waited for has come."""
+    RUN_CHANGE_KIND_CREATED: _RunChangeKind.ValueType  # 26
+    """The run was created."""
 
 class RunChangeKind(_RunChangeKind, metaclass=_RunChangeKindEnumTypeWrapper):
     """Kind of a change of a run."""
@@ -566,6 +568,8 @@ RUN_CHANGE_KIND_WAIT_FAILED: RunChangeKind.ValueType  # 24
 """What a `wait` step waits for cannot be found out."""
 RUN_CHANGE_KIND_WAIT_OVER: RunChangeKind.ValueType  # 25
 """What a `wait` step waited for has come."""
+RUN_CHANGE_KIND_CREATED: RunChangeKind.ValueType  # 26
+"""The run was created."""
 Global___RunChangeKind: _TypeAlias = RunChangeKind  # noqa: Y015
 
 class _LogStream:
@@ -2748,6 +2752,152 @@ class WatchRunResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchRunResponse: _TypeAlias = WatchRunResponse  # noqa: Y015
+
+@_typing.final
+class WatchRunsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ParamsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    PARENT_RUN_FIELD_NUMBER: _builtins.int
+    RETRY_OF_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    PARAMS_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    ONLY_CHANGES_FIELD_NUMBER: _builtins.int
+    workflow: _builtins.str
+    """Only runs of this workflow, if set."""
+    parent_run: _builtins.str
+    """Only child runs of this run, if set."""
+    retry_of: _builtins.str
+    """Only runs that repeat this run, if set."""
+    text: _builtins.str
+    """As in ListRunsRequest."""
+    position: _builtins.str
+    """Continue right after the message with this position. Its stream may have had other conditions."""
+    only_changes: _builtins.bool
+    """Without a position: leave the active runs out, and begin with the next change."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[Global___RunState.ValueType]:
+        """Only runs that are in one of these states after the change, if any is given."""
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Only runs that have all of these labels."""
+
+    @_builtins.property
+    def params(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """As in ListRunsRequest."""
+
+    def __init__(
+        self,
+        *,
+        workflow: _builtins.str = ...,
+        states: _abc.Iterable[Global___RunState.ValueType] | None = ...,
+        parent_run: _builtins.str = ...,
+        retry_of: _builtins.str = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        params: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        text: _builtins.str = ...,
+        position: _builtins.str = ...,
+        only_changes: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "only_changes", b"only_changes", "params", b"params", "parent_run", b"parent_run", "position", b"position", "retry_of", b"retry_of", "states", b"states", "text", b"text", "workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchRunsRequest: _TypeAlias = WatchRunsRequest  # noqa: Y015
+
+@_typing.final
+class WatchRunsResponse(_message.Message):
+    """An active run, a change of a run, or only a position."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    INITIAL_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """Number of this change within its run; 0 for its creation."""
+    change: Global___RunChangeKind.ValueType
+    """Unspecified for an active run at the beginning."""
+    position: _builtins.str
+    """Opaque. Pass it as `position` to continue after this message."""
+    initial: _builtins.bool
+    """True for the active runs at the beginning."""
+    @_builtins.property
+    def run(self) -> Global___Run:
+        """The run, as in ListRuns: as it was when the stream began, or after the change. Absent in a message that only has a
+        position: after the last of the active runs, and after many changes of runs that do not match.
+        """
+
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When the change happened; absent for an active run at the beginning."""
+
+    def __init__(
+        self,
+        *,
+        run: Global___Run | None = ...,
+        sequence: _builtins.int = ...,
+        change: Global___RunChangeKind.ValueType = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        position: _builtins.str = ...,
+        initial: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "change", b"change", "initial", b"initial", "position", b"position", "run", b"run", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchRunsResponse: _TypeAlias = WatchRunsResponse  # noqa: Y015
 
 @_typing.final
 class StreamLogsRequest(_message.Message):

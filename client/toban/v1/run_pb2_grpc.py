@@ -110,6 +110,11 @@ class RunServiceStub:
                 request_serializer=toban_dot_v1_dot_run__pb2.WatchRunRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_run__pb2.WatchRunResponse.FromString,
                 _registered_method=True)
+        self.WatchRuns = channel.unary_stream(
+                '/toban.v1.RunService/WatchRuns',
+                request_serializer=toban_dot_v1_dot_run__pb2.WatchRunsRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_run__pb2.WatchRunsResponse.FromString,
+                _registered_method=True)
         self.StreamLogs = channel.unary_stream(
                 '/toban.v1.RunService/StreamLogs',
                 request_serializer=toban_dot_v1_dot_run__pb2.StreamLogsRequest.SerializeToString,
@@ -321,6 +326,19 @@ class RunServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchRuns(self, request, context):
+        """Streams the active runs that match, then each change of a run that matches after the change, in the order in which they
+        were stored, with creations. Lasts until the client closes it. A stream that continues after a `position` neither
+        omits nor repeats a change, across reconnects and restarts of the daemon; changes of deleted runs are gone.
+
+        Errors:
+        - INVALID_ARGUMENT `INVALID_POSITION`
+        - UNAVAILABLE `STOPPING`: the daemon stops; continue with `position`
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def StreamLogs(self, request, context):
         """Streams the output of a run's steps, from the beginning or from a position, and then an end.
 
@@ -451,6 +469,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.WatchRun,
                     request_deserializer=toban_dot_v1_dot_run__pb2.WatchRunRequest.FromString,
                     response_serializer=toban_dot_v1_dot_run__pb2.WatchRunResponse.SerializeToString,
+            ),
+            'WatchRuns': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchRuns,
+                    request_deserializer=toban_dot_v1_dot_run__pb2.WatchRunsRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_run__pb2.WatchRunsResponse.SerializeToString,
             ),
             'StreamLogs': grpc.unary_stream_rpc_method_handler(
                     servicer.StreamLogs,
@@ -884,6 +907,33 @@ class RunService:
             '/toban.v1.RunService/WatchRun',
             toban_dot_v1_dot_run__pb2.WatchRunRequest.SerializeToString,
             toban_dot_v1_dot_run__pb2.WatchRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/toban.v1.RunService/WatchRuns',
+            toban_dot_v1_dot_run__pb2.WatchRunsRequest.SerializeToString,
+            toban_dot_v1_dot_run__pb2.WatchRunsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -152,6 +152,15 @@ class RunServiceStub:
     - NOT_FOUND `RUN_NOT_FOUND`
     - UNAVAILABLE `STOPPING`: the daemon stops; continue with `after_sequence`
     """
+    WatchRuns: _grpc.UnaryStreamMultiCallable[_run_pb2.WatchRunsRequest, _run_pb2.WatchRunsResponse]
+    """Streams the active runs that match, then each change of a run that matches after the change, in the order in which they
+    were stored, with creations. Lasts until the client closes it. A stream that continues after a `position` neither
+    omits nor repeats a change, across reconnects and restarts of the daemon; changes of deleted runs are gone.
+
+    Errors:
+    - INVALID_ARGUMENT `INVALID_POSITION`
+    - UNAVAILABLE `STOPPING`: the daemon stops; continue with `position`
+    """
     StreamLogs: _grpc.UnaryStreamMultiCallable[_run_pb2.StreamLogsRequest, _run_pb2.StreamLogsResponse]
     """Streams the output of a run's steps, from the beginning or from a position, and then an end.
 
@@ -309,6 +318,15 @@ class RunServiceAsyncStub(RunServiceStub):
     Errors:
     - NOT_FOUND `RUN_NOT_FOUND`
     - UNAVAILABLE `STOPPING`: the daemon stops; continue with `after_sequence`
+    """
+    WatchRuns: _aio.UnaryStreamMultiCallable[_run_pb2.WatchRunsRequest, _run_pb2.WatchRunsResponse]  # type: ignore[assignment]
+    """Streams the active runs that match, then each change of a run that matches after the change, in the order in which they
+    were stored, with creations. Lasts until the client closes it. A stream that continues after a `position` neither
+    omits nor repeats a change, across reconnects and restarts of the daemon; changes of deleted runs are gone.
+
+    Errors:
+    - INVALID_ARGUMENT `INVALID_POSITION`
+    - UNAVAILABLE `STOPPING`: the daemon stops; continue with `position`
     """
     StreamLogs: _aio.UnaryStreamMultiCallable[_run_pb2.StreamLogsRequest, _run_pb2.StreamLogsResponse]  # type: ignore[assignment]
     """Streams the output of a run's steps, from the beginning or from a position, and then an end.
@@ -554,6 +572,21 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         - NOT_FOUND `RUN_NOT_FOUND`
         - UNAVAILABLE `STOPPING`: the daemon stops; continue with `after_sequence`
+        """
+
+    @_abc_1.abstractmethod
+    def WatchRuns(
+        self,
+        request: _run_pb2.WatchRunsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_run_pb2.WatchRunsResponse], _abc.AsyncIterator[_run_pb2.WatchRunsResponse]]:
+        """Streams the active runs that match, then each change of a run that matches after the change, in the order in which they
+        were stored, with creations. Lasts until the client closes it. A stream that continues after a `position` neither
+        omits nor repeats a change, across reconnects and restarts of the daemon; changes of deleted runs are gone.
+
+        Errors:
+        - INVALID_ARGUMENT `INVALID_POSITION`
+        - UNAVAILABLE `STOPPING`: the daemon stops; continue with `position`
         """
 
     @_abc_1.abstractmethod

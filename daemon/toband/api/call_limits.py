@@ -77,7 +77,7 @@ _LANES: Mapping[str, str] = {
         CreateWorkflow UpdateWorkflow DeleteWorkflow ValidateWorkflow RestoreWorkflowVersion ApplyDefinitions CreateJob
         UpdateJob DeleteJob PlanRun BackfillSchedule DeleteRun ResolveEvent CollectGarbage Doctor Reload
     """,
-    "stream": "WatchRun StreamLogs DownloadArtifact WatchEvents Watch ServerReflectionInfo",
+    "stream": "WatchRun WatchRuns StreamLogs DownloadArtifact WatchEvents Watch ServerReflectionInfo",
 }
 
 

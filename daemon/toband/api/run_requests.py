@@ -58,7 +58,7 @@ def labels(given: Mapping[str, str]) -> dict[str, str]:
     return dict(given)
 
 
-def run_filter(request: pb.ListRunsRequest) -> RunFilter | None:
+def run_filter(request: pb.ListRunsRequest | pb.WatchRunsRequest) -> RunFilter | None:
     """None if indexes answer the whole request."""
     if len(request.text) > MAX_KEY_CHARS:
         raise InvalidFieldError("text", f"must have at most {MAX_KEY_CHARS} characters")

@@ -9,6 +9,7 @@ from toban.limits import MAX_TITLE_CHARS
 from toban.v1 import run_pb2 as pb
 from toban.v1 import run_pb2_grpc
 from toband.api import pages, run_messages, run_requests, run_summary
+from toband.api.all_runs_watch_rpc import AllRunsWatchRpc
 from toband.api.artifact_rpcs import ArtifactRpcs
 from toband.api.common_requests import caller, origin_of, request_of
 from toband.api.handler import Context, streaming, unary
@@ -54,6 +55,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         logs: LogStreams,
         store: Store,
         watch: RunWatchRpc,
+        watch_all: AllRunsWatchRpc,
         progress: RunProgress,
         locks: LockMessages,
         sampler: ResourceSampler,
@@ -71,6 +73,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         self._store = store
         self._search = RunSearch(store)
         self._watch = watch
+        self._watch_all = watch_all
         self._progress = progress
         self._locks = locks
 
@@ -250,6 +253,11 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     @streaming
     async def WatchRun(self, request: pb.WatchRunRequest, context: Context) -> AsyncIterator[pb.WatchRunResponse]:
         async for message in self._watch.watch(request):
+            yield message
+
+    @streaming
+    async def WatchRuns(self, request: pb.WatchRunsRequest, context: Context) -> AsyncIterator[pb.WatchRunsResponse]:
+        async for message in self._watch_all.watch(request):
             yield message
 
     @streaming

@@ -55,6 +55,7 @@ class RunParts:
         start = self._tasks.start
         self.plans = PlanCache(store)
         self.active = ActiveRuns(store=store, clock=clock, ids=ids, announcing=announcing, start=start)
+        self.active.on_add = notifier.notify
         self.lock_table = LockTable(config.locks)
         locks = RunLocks(self.lock_table, boot_id=ids.boot_id, find=self.active.actor)
         self.lock_leftovers = LockLeftovers(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from toband.api.all_runs_watch_rpc import AllRunsWatchRpc
 from toband.api.artifact_rpcs import ArtifactRpcs
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
@@ -37,6 +38,7 @@ async def start_services(
         control=engine.control,
         logs=engine.log_streams,
         store=store,
+        watch_all=AllRunsWatchRpc(store, engine.notifier),
         watch=RunWatchRpc(engine.runs.plans, store, engine.notifier, progress),
         progress=progress,
         locks=locks,

@@ -284,7 +284,7 @@ class UnclearActionError(EngineError):
 class BadPositionError(EngineError):
     def __init__(self, position: str) -> None:
         shown = position if len(position) <= 100 else position[:100] + "…"
-        super().__init__(f"invalid position {shown!r}: use a position that StreamLogs returned")
+        super().__init__(f"invalid position {shown!r}: use a position that the same call returned")
 
 
 class LogExpiredError(EngineError):

@@ -34,9 +34,12 @@ class RunNotifier:
 
     def __init__(self) -> None:
         self._watches: dict[str, set[RunWatch]] = {}
+        self._of_all: set[RunWatch] = set()
         self.closed = False
 
     def notify(self, run_id: str, *, ended: bool = False) -> None:
+        for watch in self._of_all:
+            watch.changed.set()
         for watch in self._watches.get(run_id, ()):
             watch.changed.set()
             if ended:
@@ -47,6 +50,9 @@ class RunNotifier:
         self.closed = True
         for run_id in self._watches:
             self.notify(run_id, ended=True)
+        for watch in self._of_all:
+            watch.changed.set()
+            watch.ended.set()
 
     @contextlib.contextmanager
     def watching(self, run_id: str) -> Iterator[RunWatch]:
@@ -62,3 +68,16 @@ class RunNotifier:
             watches.discard(watch)
             if not watches:
                 self._watches.pop(run_id, None)
+
+    @contextlib.contextmanager
+    def watching_all(self) -> Iterator[RunWatch]:
+        """As `watching`, for changes and creations of all runs."""
+        watch = RunWatch()
+        if self.closed:
+            watch.changed.set()
+            watch.ended.set()
+        self._of_all.add(watch)
+        try:
+            yield watch
+        finally:
+            self._of_all.discard(watch)

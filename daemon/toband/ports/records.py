@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from toban.definition import DefinitionKind, EventTrigger
 from toband.domain.emitted_events import Emitted, EventRun, EventState, PacedStart
@@ -278,6 +278,13 @@ class HistoryEntry:
     at: datetime
     event: str
     run: Run
+
+
+class PositionedChange(NamedTuple):
+    """A transition of a run, or its creation, and its position among the changes of all runs. The run has no steps."""
+
+    position: int
+    entry: HistoryEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from toband.domain.run_model import Pin, Run, RunState, StepRun
-from toband.ports.records import HistoryEntry, Request, RunChange, UpdateResult
+from toband.ports.records import HistoryEntry, PositionedChange, Request, RunChange, UpdateResult
 
 
 class RunStore(Protocol):
@@ -104,3 +104,18 @@ class RunStore(Protocol):
         ...
 
     async def history(self, run_id: str, *, after: int = 0, limit: int = 500) -> Sequence[HistoryEntry]: ...
+
+    async def last_change(self) -> int:
+        """The position of the last change of all runs; 0 if there was none. Positions are never reused."""
+        ...
+
+    async def changes_after(self, position: int, *, limit: int = 100) -> Sequence[PositionedChange]:
+        """Creations and transitions of all runs in the order of their commits, without those of deleted runs."""
+        ...
+
+    async def active_at(self, position: int, *, after: str = "", limit: int = 100) -> tuple[Sequence[Run], str]:
+        """Runs that were active at that position and still are, as they were then; by id, above `after`, without steps.
+
+        Also the id after which the next page begins; empty on the last page. Examines at most `limit` runs.
+        """
+        ...

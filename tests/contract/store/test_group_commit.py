@@ -209,7 +209,7 @@ async def test_a_commit_that_the_database_refuses(
     def spoil(session: WriteSession) -> None:
         if kind == "sqlite":
             session.connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
-            session.connection.exec_driver_sql("INSERT INTO run_history VALUES ('nowhere', 1, 1, 'x', '{}')")
+            session.connection.exec_driver_sql("INSERT INTO run_history VALUES ('nowhere', 1, 1, 'x', '{}', 1)")
         else:
             pid = session.connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
             with sql_store._database.writer.connect() as other:

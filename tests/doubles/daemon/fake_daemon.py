@@ -74,6 +74,8 @@ class FakeDaemon:
         self.jobs: dict[str, job_pb2.Job] = {}
         self.letters: dict[str, dead_letter_pb2.DeadLetter] = {}
         self.runs: dict[str, RunRecord] = {}
+        self.run_changes: list[run_pb2.WatchRunsResponse] = []
+        """What WatchRuns sends; `change_of_run` adds to it."""
         # What every dry run answers.
         self.plan = run_pb2.PlanRunResponse()
         # What is told of the schedules of every workflow.
@@ -358,6 +360,10 @@ class FakeDaemon:
         if rpc in self.fail:
             code, text, details = self.fail[rpc]
             await abort(context, code, text, *details)
+
+    def change_of_run(self, run_id: str, sequence: int) -> None:
+        self.run_changes.append(run_pb2.WatchRunsResponse(run=run_pb2.Run(id=run_id), sequence=sequence))
+        self._notify()
 
     def _notify(self) -> None:
         async def tell() -> None:

@@ -171,6 +171,23 @@ class Runs(Control):
                 if sequence == len(record.changes):
                     await self._daemon.changed.wait()
 
+    async def WatchRuns(
+        self, request: run_pb2.WatchRunsRequest, context: Context
+    ) -> AsyncIterator[run_pb2.WatchRunsResponse]:
+        """The positions are those of a list that only grows."""
+        await self._daemon.begin("WatchRuns", context, request)
+        sent = int(request.position or 0)
+        while True:
+            for number, message in enumerate(self._daemon.run_changes[sent:], start=sent + 1):
+                await self._hold(number)
+                answer = run_pb2.WatchRunsResponse(position=str(number))
+                answer.MergeFrom(message)
+                yield answer
+                sent = number
+            async with self._daemon.changed:
+                if sent == len(self._daemon.run_changes):
+                    await self._daemon.changed.wait()
+
     def _parts(self, whole: run_pb2.WatchRunResponse) -> list[run_pb2.WatchRunResponse]:
         steps, size = list(whole.run.steps), self._daemon.steps_per_page
         parts = []

@@ -58,6 +58,7 @@ def leave(daemon: Daemon, run_id: str) -> None:
     calls: list[Callable[[], Any]] = [
         lambda: runs.StreamLogs(run_pb2.StreamLogsRequest(run_id=run_id, follow=True)),
         lambda: runs.WatchRun(run_pb2.WatchRunRequest(id=run_id)),
+        lambda: runs.WatchRuns(run_pb2.WatchRunsRequest()),
         lambda: events.WatchEvents(event_pb2.WatchEventsRequest()),
     ]
     streams = [call() for call in calls for _ in range(OF_EACH)]

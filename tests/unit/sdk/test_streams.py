@@ -94,6 +94,24 @@ async def test_watching_goes_on_after_a_restart(daemon: FakeDaemon) -> None:
     assert daemon.calls["WatchRun"] >= 3
 
 
+async def test_watching_all_runs_goes_on_after_a_restart(daemon: FakeDaemon) -> None:
+    daemon.change_of_run("a", 0)
+    async with Client(daemon.address) as client:
+        changes = client.watch_runs(workflow="x")
+        seen = [await anext(changes)]
+        for number in range(3):
+            daemon.stop()
+            daemon.change_of_run("a", 2 * number + 1)
+            daemon.change_of_run("a", 2 * number + 2)
+            daemon.start()
+            seen += [await anext(changes), await anext(changes)]
+        await changes.aclose()
+        again = client.watch_runs(position=seen[4].position)
+        assert [(await anext(again)).sequence for _ in range(2)] == [5, 6]
+        await again.aclose()
+    assert [message.sequence for message in seen] == list(range(7))
+
+
 async def test_half_a_picture_is_asked_for_again(daemon: FakeDaemon) -> None:
     daemon.steps_per_page = 2
     daemon.hold_after = 1

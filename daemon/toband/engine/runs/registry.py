@@ -44,6 +44,8 @@ class ActiveRuns:
         self._drained: asyncio.Event | None = None
         self.on_end: Callable[[str], None] = lambda _: None
         """Called with the workflow of each run that has ended."""
+        self.on_add: Callable[[str], None] = lambda _: None
+        """Called with the id of each run that was stored or loaded."""
         self.loaded = asyncio.Event()
         """Set when all runs that had not ended before the restart are here."""
         self.closing = False
@@ -68,6 +70,7 @@ class ActiveRuns:
             locks=self._locks,
         )
         self._actors[run.id] = actor
+        self.on_add(run.id)
         return actor
 
     def remove(self, actor: RunActor) -> None:

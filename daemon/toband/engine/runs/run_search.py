@@ -58,13 +58,17 @@ class RunSearch:
             for run in some:
                 examined += 1
                 before = run.id
-                if wanted.matches(await self._whole(run)):
+                if await self.matches(wanted, run):
                     found.append(run)
                     if len(found) == limit:
                         return found, before
             if len(some) < _AT_ONCE:
                 return found, ""
         return found, before
+
+    async def matches(self, wanted: RunFilter, run: Run) -> bool:
+        """Whether the run meets the conditions; reads its parameters if `run` leaves them out."""
+        return wanted.matches(await self._whole(run))
 
     async def _whole(self, run: Run) -> Run:
         """The run with its parameters, which lists leave out if they are large."""

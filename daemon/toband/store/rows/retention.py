@@ -25,6 +25,7 @@ from sqlalchemy import (
 from toban.definition import Retention
 from toband.domain.run_ids import first_id
 from toband.ports import EndedRun, RunSize, RunSpan, StoredSize, WorkflowText
+from toband.store.rows.run_history import keep_last_position
 from toband.store.rows.runs import read_states
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.tables import (
@@ -188,6 +189,7 @@ class SqlRetention(OpenDatabase):
     def delete_runs(self, session: WriteSession, run_ids: Sequence[str]) -> Sequence[str]:
         # Until the commit, no new run can take results from one of them, or the number of the last one.
         session.lock_creation()
+        keep_last_position(session.connection)
         gone: list[str] = []
         for place in range(0, len(run_ids), _AT_ONCE):
             found = _deletable(session.connection, run_ids[place : place + _AT_ONCE])

@@ -14,12 +14,16 @@ from sqlalchemy import (
     Integer,
     Table,
     bindparam,
+    func,
+    insert,
+    or_,
     select,
+    update,
 )
 
 from toband.domain.run_model import INSTANCE_BITS, Run
-from toband.ports import HistoryEntry
-from toband.store.sql.columns import JsonText, Micros, Name, to_json
+from toband.ports import HistoryEntry, PositionedChange
+from toband.store.sql.columns import JsonText, Micros, Name, to_json, to_micros
 from toband.store.sql.row_codec import (
     RUN_COLUMNS,
     RUN_IDENTITY,
@@ -29,7 +33,7 @@ from toband.store.sql.row_codec import (
     run_from,
     step_from,
 )
-from toband.store.sql.tables import process_executions, run_history, runs, step_runs
+from toband.store.sql.tables import deleted_changes, process_executions, run_history, runs, step_runs
 
 _IDENTITY = select(runs).where(runs.c.id == bindparam("run_id"))
 _ENTRIES = (
@@ -39,6 +43,80 @@ _ENTRIES = (
     .order_by(run_history.c.sequence)
     .limit(bindparam("at_most"))
 )
+
+
+_CHANGES = (
+    select(
+        run_history.c.position,
+        run_history.c.sequence,
+        run_history.c.at,
+        run_history.c.event,
+        run_history.c.change,
+        runs,
+    )
+    .select_from(run_history.join(runs, runs.c.id == run_history.c.run_id))
+    .where(run_history.c.position.is_not(None), run_history.c.position > bindparam("after"))
+    .order_by(run_history.c.position)
+    .limit(bindparam("at_most"))
+)
+_BEFORE = (
+    select(run_history.c.sequence, run_history.c.change)
+    .where(run_history.c.run_id == bindparam("run_id"))
+    .where(or_(run_history.c.position.is_(None), run_history.c.position <= bindparam("up_to")))
+    .order_by(run_history.c.sequence.desc())
+    .limit(1)
+)
+_ANY = select(run_history.c.sequence).where(run_history.c.run_id == bindparam("run_id")).limit(1)
+_LAST = select(func.max(run_history.c.position)).where(run_history.c.position.is_not(None))
+_LAST_DELETED = select(func.max(deleted_changes.c.last))
+
+
+def creation(run: Run, facts: Raw) -> Raw:
+    """The entry of a run that is created, complete except for its position."""
+    return {
+        "run_id": run.id,
+        "sequence": 0,
+        "at": to_micros(run.created_at),
+        "event": "created",
+        "change": change_json(facts, []),
+    }
+
+
+def last_position(connection: Connection) -> int:
+    """The position of the last change; 0 if there was none."""
+    return max(connection.execute(query).scalar() or 0 for query in (_LAST, _LAST_DELETED))
+
+
+def keep_last_position(connection: Connection) -> None:
+    """Call it before runs are deleted: positions of their changes are not used again."""
+    last = last_position(connection)
+    if not connection.execute(update(deleted_changes).values(last=last)).rowcount:
+        connection.execute(insert(deleted_changes).values(id=1, last=last))
+
+
+def read_changes(connection: Connection, after: int, limit: int) -> Sequence[PositionedChange]:
+    found = []
+    for position, sequence, at, event, change, *row in connection.execute(_CHANGES, {"after": after, "at_most": limit}):
+        # Steps may be many, and a list of runs shows none.
+        run = _run(dict(zip(RUN_COLUMNS, row, strict=True)), change | {"steps": []})
+        found.append(PositionedChange(position, HistoryEntry(sequence=sequence, at=at, event=event, run=run)))
+    return found
+
+
+def run_at(connection: Connection, position: int, row: tuple[Any, ...]) -> Run | None:
+    """The run of a row as the change at that position or the last one before it left it, without steps.
+
+    None if it was created later.
+    """
+    values = dict(zip(RUN_COLUMNS, row, strict=True))
+    entry = connection.execute(_BEFORE, {"run_id": values["id"], "up_to": position}).first()
+    if entry is None:
+        # Creations before revision 0019 have no entry.
+        created_before = connection.execute(_ANY, {"run_id": values["id"]}).first() is None
+        return run_from(values, {}) if created_before else None
+    if entry.sequence == values["sequence"]:
+        return run_from(values, {})
+    return _run(values, entry.change | {"steps": []})
 
 
 def read_history(connection: Connection, run_id: str, after: int, limit: int) -> Sequence[HistoryEntry]:

@@ -122,7 +122,7 @@ def apply(sql: Statements, write: Write, session: WriteSession) -> UpdateResult:
     ):
         if rows:
             session.run_many(insert, rows)
-    session.run(sql.insert_history, write.history)
+    session.run(sql.insert_history, write.history | {"position": session.next_position(sql.last_position)})
     if write.events:
         event_rows.append(sql, session, write.events)
     return UpdateResult.UPDATED

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Select, and_, bindparam, exists, func, select
 
 from toband.domain.overlap import is_full
 from toband.domain.run_model import INSTANCE_BITS, Pin, Run, RunState, StepRun, StepState
-from toband.ports import ActiveRunError, HistoryEntry, Request, RunChange, RunGoneError, UpdateResult
+from toband.ports import ActiveRunError, HistoryEntry, PositionedChange, Request, RunChange, RunGoneError, UpdateResult
 from toband.store.rows import dead_letters, run_history, run_transitions
 from toband.store.rows.idempotent_calls import recall, remember
 from toband.store.sql.keyset_paging import between, newest, unindexed
@@ -76,6 +76,7 @@ _DEFINED_STEPS = (
 )
 _NEWEST = select(runs).where(runs.c.workflow == bindparam("workflow")).order_by(runs.c.id.desc()).limit(1)
 _ACTIVE_IDS = select(runs.c.id).where(among(runs.c.state, ACTIVE_RUNS)).order_by(runs.c.id)
+_ACTIVE = select(runs).where(among(runs.c.state, ACTIVE_RUNS)).order_by(runs.c.id)
 _STATES = select(runs.c.id, runs.c.state).where(runs.c.id.in_(bindparam("run_ids", expanding=True)))
 _ACTIVE_COUNT = select(func.count()).select_from(runs).where(among(runs.c.state, ACTIVE_RUNS))
 
@@ -233,6 +234,22 @@ class SqlRuns(OpenDatabase):
     ) -> Sequence[HistoryEntry]:
         return run_history.read_history(connection, run_id, after, limit)
 
+    @reading
+    def last_change(self, connection: Connection) -> int:
+        return run_history.last_position(connection)
+
+    @reading
+    def changes_after(self, connection: Connection, position: int, *, limit: int = 100) -> Sequence[PositionedChange]:
+        return run_history.read_changes(connection, position, limit)
+
+    @reading
+    def active_at(
+        self, connection: Connection, position: int, *, after: str = "", limit: int = 100
+    ) -> tuple[Sequence[Run], str]:
+        rows = connection.execute(_ACTIVE.where(runs.c.id > after).limit(limit)).all()
+        found = [run for row in rows if (run := run_history.run_at(connection, position, tuple(row))) is not None]
+        return found, rows[-1].id if len(rows) == limit else ""
+
 
 class EncodedRun(NamedTuple):
     """Raw rows, ready for the driver."""
@@ -243,14 +260,23 @@ class EncodedRun(NamedTuple):
     steps: list[Raw]
     items: list[Raw]
     sources: list[str]
+    history: Raw
 
 
 def encode(run: Run) -> EncodedRun:
     """Call it in the caller's thread, to spare the writer's."""
     steps = [step_row(run.id, step) for step in run.steps.values()]
     items = [item for step in run.steps.values() if (item := step_item(run.id, step)) is not None]
-    header = run_identity(run) | run_facts(run)
-    return EncodedRun(run, header, run_values_row(run), steps, items, _sources(run))
+    facts = run_facts(run)
+    return EncodedRun(
+        run=run,
+        header=run_identity(run) | facts,
+        values=run_values_row(run),
+        steps=steps,
+        items=items,
+        sources=_sources(run),
+        history=run_history.creation(run, facts),
+    )
 
 
 def check_active(sql: Statements, session: WriteSession, workflow: str, max_active: int | None) -> None:
@@ -268,6 +294,7 @@ def add(sql: Statements, session: WriteSession, new: EncodedRun) -> Run:
     last, last_deleted = session.fetch(sql.last_number, {"workflow": run.workflow})[0]
     number = max(last or 0, last_deleted or 0) + 1
     session.run(sql.insert_run, new.header | {"number": number})
+    session.run(sql.insert_history, new.history | {"position": session.next_position(sql.last_position)})
     if new.values is not None:
         session.run(sql.insert_run_values, new.values)
     if new.steps:

@@ -19,6 +19,7 @@ from toband.store.sql.tables import (
     OPEN_STEPS,
     among,
     dead_letters,
+    deleted_changes,
     event_runs,
     event_triggers,
     events,
@@ -163,6 +164,13 @@ class Statements:
                 among(runs.c.state, ACTIVE_RUNS),
                 # Runs of a backfill wait behind all others.
                 not_(and_(among(runs.c.triggered_by, [Trigger.BACKFILL]), among(runs.c.state, [RunState.PENDING]))),
+            )
+        )
+        self.last_position = text(
+            select(
+                select(func.max(run_history.c.position)).where(run_history.c.position.is_not(None)).scalar_subquery(),
+                # The highest position that was deleted.
+                select(func.max(deleted_changes.c.last)).scalar_subquery(),
             )
         )
         self.last_number = text(

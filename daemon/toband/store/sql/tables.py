@@ -438,7 +438,7 @@ dead_letters = Table(
     Index(None, "state", "id"),
 )
 
-# One row per transition, with the columns of the run, its steps and attempts that it wrote.
+# One row per transition, with the columns of the run, its steps and attempts that it wrote; sequence 0 is the creation.
 run_history = Table(
     "run_history",
     metadata,
@@ -447,6 +447,18 @@ run_history = Table(
     Column("at", Micros, nullable=False),
     Column("event", Prose, nullable=False),
     Column("change", JsonText, nullable=False),
+    # In the order of all changes of all runs, which is that of their commits. NULL for those from before revision 0019.
+    Column("position", BigInteger),
+    _linked("position"),
+)
+
+# The highest position of a change that was deleted with its run: positions are never reused. At most one row.
+deleted_changes = Table(
+    "deleted_changes",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("last", BigInteger, nullable=False),
+    CheckConstraint("id = 1", name="single"),
 )
 
 # Schedules of definitions, `<workflow>/<position>`, are removed with them; those of subjects stay.

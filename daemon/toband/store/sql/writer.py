@@ -68,6 +68,7 @@ class WriteSession:
     def __init__(self, database: Database, epoch: int | None = None) -> None:
         self._sqlite = database.kind == "sqlite"
         self._epoch = epoch
+        self._position: int | None = None
         self.connection: Connection = database.writer.connect()
         driver = self.connection.connection.driver_connection
         assert driver is not None
@@ -95,6 +96,16 @@ class WriteSession:
         self._cursor.execute(statement.sql, statement.bind(row))
         return cast("list[tuple[Any, ...]]", self._cursor.fetchall())
 
+    def next_position(self, last: Statement) -> int:
+        """The position of a change of a run, behind all earlier ones; `last` reads the last one.
+
+        Positions are in the order of commits: the owner of the database has one writing transaction at a time.
+        """
+        if self._position is None:
+            self._position = max(found or 0 for found in self.fetch(last, {})[0])
+        self._position += 1
+        return self._position
+
     def lock_creation(self) -> None:
         """Until the transaction ends, no other can check what exists and then create something.
 
@@ -105,6 +116,7 @@ class WriteSession:
 
     def begin(self) -> None:
         """Raises StoreTakenOverError; no transaction is open then."""
+        self._position = None
         if self._sqlite:
             self._cursor.execute(self._begin)
             if self._epoch is not None:
