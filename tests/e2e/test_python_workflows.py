@@ -92,6 +92,8 @@ def test_a_run_is_followed_over_a_crash(daemon: Daemon, flows: Path, tmp_path: P
         run.wait(timeout=WITHIN, check=True)
         assert {name: step.result for name, step in run.steps.items()} == {"slow": [1, 2], "total": 3, "say": None}
         assert run.params == {"go": str(go)}
+        assert toban.find_run("steady#1").id == run.id
+        assert [each.id for each in toban.find_runs(created_after=run.created_at)] == [run.id]
         assert run.created_at is not None
         assert run.duration is not None
         with pytest.raises(RunFailed, match=r"run failing#1 failed: .*ValueError: odd numbers: \[1\]") as caught:

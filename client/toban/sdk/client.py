@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +12,7 @@ from toban.sdk.address import Address, resolve
 from toban.sdk.artifacts import ArtifactCalls
 from toban.sdk.connection import Connection
 from toban.sdk.dead_letters import DeadLetterCalls
+from toban.sdk.errors import NotFound
 from toban.sdk.events import EventCalls
 from toban.sdk.jobs import JobCalls
 from toban.sdk.runs import RunCalls
@@ -99,9 +101,16 @@ class Client(
             ),
         )
 
-    async def find_run(self, run_id: str) -> Run:
-        """A run by its id, with all of its steps. Raises NotFound."""
-        return _handle(self, await self.get_run(run_id))
+    async def find_run(self, run: str) -> Run:
+        """A run by its id, or by its name, such as `nightly#12`, with all of its steps. Raises NotFound."""
+        workflow, sign, number = run.rpartition("#")
+        if sign and number.isascii() and number.isdigit():
+            async with aclosing(self.list_runs(workflow=workflow, number=int(number))) as found:
+                message = await anext(found, None)
+            if message is None:
+                raise NotFound(f"no run {run}", reason="RUN_NOT_FOUND")
+            run = message.id
+        return _handle(self, await self.get_run(run))
 
     async def find_runs(
         self,
@@ -111,12 +120,21 @@ class Client(
         labels: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
         text: str = "",
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
     ) -> AsyncGenerator[Run, None]:
         """Runs, newest first, without their steps, which `refresh` reads. Takes and raises the same as `list_runs`."""
         from toban.sdk.states import to_number
 
-        numbers = [to_number(each) for each in states]
-        found = self.list_runs(workflow=workflow, states=numbers, labels=labels, params=params, text=text)
+        found = self.list_runs(
+            workflow=workflow,
+            states=[to_number(each) for each in states],
+            labels=labels,
+            params=params,
+            text=text,
+            created_after=created_after,
+            created_before=created_before,
+        )
         async with aclosing(found):
             async for run in found:
                 yield _handle(self, run)

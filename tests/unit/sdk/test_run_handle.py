@@ -147,6 +147,10 @@ async def test_a_run_is_started_followed_and_waited_for(daemon: FakeDaemon) -> N
         assert [line.text async for line in run.logs(follow=False, streams=[LogStream.STDERR])] == []
         again = await toban.find_run(run.id)
         assert again.steps.keys() == {"one"}
+        assert (await toban.find_run("nightly#1")).steps.keys() == {"one"}
+        for missing in ("nightly#2", "nightly", "none#1"):
+            with pytest.raises(NotFound):
+                await toban.find_run(missing)
         found = [each.name async for each in toban.find_runs(workflow="nightly", states=[RunState.SUCCEEDED])]
         assert found == ["nightly#1"]
         with pytest.raises(NotFound):
