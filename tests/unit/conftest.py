@@ -18,6 +18,7 @@ MODULES = {
     "supervise/test_compressed_log.py": "its logs are written by the POSIX shim",
     "supervise/test_step_limits.py": "limits of POSIX systems",
     "supervise/test_log_reader.py": "its logs are written by the POSIX shim",
+    "engine/test_log_stream.py": "its logs are written by the POSIX shim",
     "supervise/test_end_record.py": "its records are written by the POSIX shim",
     "supervise/test_shim_limits.py": "of the POSIX shim",
 }

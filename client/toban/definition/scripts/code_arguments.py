@@ -41,8 +41,9 @@ class CodeArguments:
     def message(self, place: int) -> str:
         """Why there must be no template in this word."""
         if place in self.options:
-            return f"{self.program} may read the value as an option, which may be code: write -- before it"
-        return f"{self.program} reads a value that begins with - as an option, which may be code: write -- before it"
+            return (
+                f"{self.program} reads a value that begins with - as an option, which may be code: write -- before it"
+            )
         return (
             f"{self.program} parses this argument as code, and the value would become part of it: {self.advice}, "
             "or write {{ raw(…) }} if the value may be code"
