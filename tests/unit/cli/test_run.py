@@ -294,7 +294,7 @@ def test_labels_of_a_run(cli: Cli, nightly: FakeDaemon) -> None:
     assert asked.labels == {"ticket": "OPS-17", "team": "a"}
     assert cli("run", "nightly", "--label", "ticket").code == 2
     next(iter(nightly.runs.values())).run.labels["team"] = "a"
-    assert "LABELS" in cli("runs", "list", "-l", "team=a", "-p", "day=monday", "-t", "no space").out
+    assert "LABELS" in cli("runs", "list", "-l", "team=a", "-p", "day=monday", "--text", "no space").out
     listed = nightly.seen[-1]
     assert isinstance(listed, run_pb2.ListRunsRequest)
     assert (dict(listed.labels), dict(listed.params)) == ({"team": "a"}, {"day": "monday"})

@@ -14,7 +14,7 @@ from toban.cli.args.time_options import time_option
 from toban.cli.commands import runs_artifacts, runs_control
 from toban.cli.human_text import clock, labels_text, span
 from toban.cli.render.output import Column, emit_list, emit_one, take
-from toban.cli.session import LimitOption, OutputFormat, OutputOption, session, shown
+from toban.cli.session import LimitOption, OutputFormat, OutputOption, is_terminal, session, shown
 from toban.cli.syntax import Context, ExitCommand, Group, Option
 
 if TYPE_CHECKING:
@@ -171,31 +171,38 @@ def show(
     run: RunArgument,
     all_steps: Annotated[
         bool,
-        Option("--all-steps", help="Show every instance of a step, even many."),
+        Option("--all-steps", help="Show every step and every instance of it, even many."),
     ] = False,
+    tree: Annotated[
+        bool | None,
+        Option("--tree/--no-tree", help="Show the steps as a tree or as a table (default: a tree on a terminal)."),
+    ] = None,
     output: OutputOption = None,
 ) -> None:
     """Show one run: its steps, resource use and failures.
 
-    Shows the last log lines of failed steps. Instances of a for_each step are listed below it; of many instances, only
-    failed and running ones, and a count of the others.
+    On a terminal the steps are a tree: branches are indented below the step where they begin, and bars show when each
+    step ran. The last log lines of failed steps follow. Instances of a for_each step are listed below it; of many
+    instances, only failed and running ones, and a count of the others.
 
     \b
     Examples:
       toban runs show nightly-report
       toban runs show nightly-report#12 --all-steps
+      toban runs show nightly-report --no-tree
       toban runs show 0192f3a4-5b6c-7d8e-9f01-23456789abcd -o json
     """
     from toban.cli.render.run_report import gather, report
 
     here = session(ctx, output)
+    as_tree = is_terminal() if tree is None else tree
     with connect(here, f"show run {shown(run)}") as client:
         found = client.get_run(run_id(client, run))
         emit_one(
             here,
             found,
             name=found.id,
-            show=lambda: report(here, gather(client, found), all_steps=all_steps),
+            show=lambda: report(here, gather(client, found), all_steps=all_steps, as_tree=as_tree),
         )
 
 
@@ -203,22 +210,23 @@ def show(
 def watch(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
     """Show each change of a run until it has ended.
 
-    Exit codes are those of `toban run --wait`. With -o json each change is an object on its own line.
+    On a terminal the tree of `toban runs show` is rewritten in place. Exit codes are those of `toban run --wait`. With
+    -o json each change is an object on its own line.
 
     \b
     Examples:
       toban runs watch nightly-report
       toban runs watch nightly-report -o json | jq .run.state
     """
-    from toban.cli.wait.run_follower import until_end
-    from toban.cli.wait.run_views import ChangeLines, JsonLines, View
+    from toban.cli.wait.run_follower import until_end, view_for_watch
+    from toban.cli.wait.run_views import JsonLines, View
 
     here = session(ctx, output)
     with connect(here, f"watch run {shown(run)}") as client:
         found = client.get_run(run_id(client, run)).id
         match here.output:
             case OutputFormat.TABLE:
-                view: View = ChangeLines(here)
+                view: View = view_for_watch(here)
             case OutputFormat.NAME:
                 print(found, flush=True)
                 view = View()

@@ -28,7 +28,7 @@ from toban.cli.render.run_text import (
 from toban.cli.render.step_table import Row, step_rows
 from toban.cli.render.step_text import CHECK, needs_approval, step_label, summary_text, typed
 from toban.cli.render.title_text import differs, label, title_column
-from toban.cli.session import Session
+from toban.cli.session import Session, is_terminal
 from toban.quantity_text import counted, size_text
 from toban.v1 import run_pb2
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _MOST_TAILS: Final = 3
 _MOST_MISSED: Final = 3
 _TAIL_LINES: Final = 10
+_TREE_COLUMNS: Final = 120
+"""Columns of a tree that is not written to a terminal."""
 _MOST_PARAMS: Final = 1000
 
 _RETRYABLE: Final = (
@@ -115,8 +117,8 @@ def _last_process(step: run_pb2.Step) -> tuple[str, int]:
     return step.id, step.attempts
 
 
-def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
-    """Writes the report of a run."""
+def report(here: Session, picture: Picture, *, all_steps: bool = False, as_tree: bool = False) -> None:
+    """Writes the report of a run, with its steps as a tree or as a table."""
     now = datetime.now(UTC)
     run, names = picture.run, picture.names
     trigger = enum_word(run_pb2.Trigger, run.triggered_by)
@@ -153,6 +155,27 @@ def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
     )
     print()
     rows = step_rows(run.steps, now=now, every=all_steps, names=names)
+    if as_tree:
+        _write_tree(here, picture, now, all_steps=all_steps)
+    else:
+        _write_table(here, rows, now)
+    show_resources(here, picture.processes)
+    for tail in picture.tails:
+        _write_tail(here, run, tail)
+    _hint_next(here, run, hidden=any(row.step is None for row in rows))
+
+
+def _write_tree(here: Session, picture: Picture, now: datetime, *, all_steps: bool) -> None:
+    from toban.cli.render.step_tree import signs, tree_lines
+
+    columns = here.console().width if is_terminal() else _TREE_COLUMNS
+    run = picture.run
+    lines = tree_lines(run, run.steps, signs(), columns=columns, now=now, every=all_steps, names=picture.names)
+    for line in lines:
+        print("".join(paint(here, text, style) for text, style in line))
+
+
+def _write_table(here: Session, rows: Sequence[Row], now: datetime) -> None:
     columns: list[Column[Row]] = [
         Column("STEP", lambda row: row.label, lambda row: "bold" if row.step is not None else "dim"),
         *title_column(rows, lambda row: row.name, lambda row: row.title),
@@ -163,10 +186,6 @@ def report(here: Session, picture: Picture, *, all_steps: bool = False) -> None:
         Column("NOTE", lambda row: row.note, folds=True),
     ]
     table(here, rows, columns)
-    show_resources(here, picture.processes)
-    for tail in picture.tails:
-        _write_tail(here, run, tail)
-    _hint_next(here, run, hidden=any(row.step is None for row in rows))
 
 
 def _hint_next(here: Session, run: run_pb2.Run, *, hidden: bool) -> None:

@@ -28,6 +28,7 @@ from toban.cli.render.step_text import (
     typed,
     waits_for_something,
 )
+from toban.cli.render.step_tree import signs, tree_lines
 from toban.cli.session import Session
 from toban.cli.wait.run_views import Tracker, View
 from toban.v1 import run_pb2
@@ -126,12 +127,36 @@ class LiveView(View):
             parts.insert(0, _headline(tracker.run, now))
         if len(chosen) < len(steps):
             parts.append(_rest(steps, {step.id for step in chosen}))
-        waiting = next(filter(needs_approval, steps), None)
-        if waiting is not None:
-            command = f"toban runs approve {run_name(tracker.run)} {typed(waiting.id)}"
-            text = one_line(f"`{command}` approves {step_label(waiting)}")
-            parts.append(Text(text, style="yellow"))
-        return Group(*parts)
+        return Group(*parts, *_approval(tracker))
+
+
+class LiveTree(LiveView):
+    """The steps as a tree, without their output. A tree that is too high becomes the list of the LiveView."""
+
+    logs = False
+
+    def _draw(self) -> Group | Text:
+        tracker = self._tracker
+        if tracker is None:
+            return Text("")
+        now = datetime.now(UTC)
+        columns, rows = self._console.size
+        lines = tree_lines(tracker.run, tracker.steps.values(), signs(), columns=columns, now=now)
+        if len(lines) > max(rows - 5, 3):
+            return super()._draw()
+        parts = [Text("").join(Text(text, style=style) for text, style in line) for line in lines]
+        if not tracker.run.HasField("finished_at"):
+            parts.insert(0, _headline(tracker.run, now))
+        return Group(*parts, *_approval(tracker))
+
+
+def _approval(tracker: Tracker) -> list[Text]:
+    """How to decide a step that waits for approval."""
+    waiting = next(filter(needs_approval, tracker.steps.values()), None)
+    if waiting is None:
+        return []
+    command = f"toban runs approve {run_name(tracker.run)} {typed(waiting.id)}"
+    return [Text(one_line(f"`{command}` approves {step_label(waiting)}"), style="yellow")]
 
 
 def _calm(line: str) -> str:

@@ -17,7 +17,7 @@ from toban.cli.render.output import emit_data, paint
 from toban.cli.render.run_text import run_error, run_exit, run_label, run_name, run_state, run_style, shortfall
 from toban.cli.session import OutputFormat, Session, complain, is_terminal
 from toban.cli.syntax import ExitCommand
-from toban.cli.wait.run_views import JsonLines, PlainOutput, Tracker, View
+from toban.cli.wait.run_views import ChangeLines, JsonLines, PlainOutput, Tracker, View
 from toban.v1 import run_pb2
 
 if TYPE_CHECKING:
@@ -31,12 +31,25 @@ def view_for_follow(here: Session) -> View:
             return JsonLines()
         case OutputFormat.NAME:
             return View()
-        case OutputFormat.TABLE if is_terminal() and os.environ.get("TERM", "dumb") != "dumb":
+        case OutputFormat.TABLE if _can_redraw():
             from toban.cli.wait.live_view import LiveView
 
             return LiveView(here)
         case _:
             return PlainOutput(here)
+
+
+def view_for_watch(here: Session) -> View:
+    """The view for people in `runs watch`."""
+    if _can_redraw():
+        from toban.cli.wait.live_view import LiveTree
+
+        return LiveTree(here)
+    return ChangeLines(here)
+
+
+def _can_redraw() -> bool:
+    return is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def until_end(here: Session, client: SyncClient, run_id: str, view: View, *, name: str = "") -> Exit:
