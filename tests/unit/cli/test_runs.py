@@ -85,13 +85,13 @@ def test_a_run_by_a_part_of_its_id(cli: Cli, failed: RunRecord, daemon: FakeDaem
 
 
 def test_list_by_time(cli: Cli, failed: RunRecord) -> None:
-    def names(*options: str) -> list[str]:
+    def names(*options: str) -> list[int]:
         return [run["number"] for run in cli("runs", "list", *options, "-o", "json").data]
 
     assert names("--until", "2026-02-01T09:15:30+09:00") == []
-    assert names("--until", "2026-02-01T09:15:31+09:00") == names("--failed") == ["2"]
-    assert names("--since", "1h") == ["1"]
-    assert names("--since", "2026-02-01T00:15:30Z") == ["2", "1"]
+    assert names("--until", "2026-02-01T09:15:31+09:00") == names("--failed") == [2]
+    assert names("--since", "1h") == [1]
+    assert names("--since", "2026-02-01T00:15:30Z") == [2, 1]
     assert "--since: expected a duration" in cli("runs", "list", "--since", "soon").err
 
 
