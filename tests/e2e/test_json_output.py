@@ -102,6 +102,7 @@ def test_every_command(toban: Toban, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def definitions(check: Checked, tmp_path: Path) -> None:
+    assert check("init", "mine", "--dir", str(tmp_path))["files"] == [str(tmp_path / "mine.yaml")]
     assert {each["outcome"] for each in check("apply", "-", stdin=WORKFLOWS)} == {"created"}
     assert check("apply", "-", "--dry-run", stdin=WORKFLOWS)[0]["dry_run"] is True
     assert check("validate", "-", stdin="name: x\n", code=7)[0]["line"] == 1
@@ -246,6 +247,13 @@ def test_yaml_has_the_same_data(toban: Toban) -> None:
     for verb in (["workflows", "show", "same"], ["system", "config"]):
         shown = YAML(typ="safe").load(toban(*verb, "-o", "yaml").out)
         assert json.loads(json.dumps(shown)) == toban(*verb, "-o", "json").data
+
+
+@pytest.mark.parametrize("kind", ["shell", "python", "schedule"])
+def test_a_first_workflow_runs_as_it_is(toban: Toban, tmp_path: Path, kind: str) -> None:
+    toban("init", f"first-{kind}", "--kind", kind, "--dir", str(tmp_path))
+    toban("apply", str(tmp_path / f"first-{kind}.yaml"))
+    assert toban("run", f"first-{kind}", "--wait", "-o", "json").data["state"] == "succeeded"
 
 
 def test_schema_of_an_unknown_command(toban: Toban) -> None:

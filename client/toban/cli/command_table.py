@@ -12,6 +12,7 @@ from toban.cli.syntax.program import Entry
 
 SECTIONS: Final = {
     "Definitions": (
+        Entry("init", "Write a first workflow, with comments.", "init"),
         Entry("apply", "Create or update the workflows and jobs in files.", "apply"),
         Entry("validate", "Check definitions offline and show every problem.", "validate"),
         Entry("workflows", "Show and manage stored workflows.", "workflows"),

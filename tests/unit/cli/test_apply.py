@@ -75,11 +75,37 @@ def test_standard_input_has_no_directory(cli: Cli, daemon: FakeDaemon) -> None:
     assert daemon.workflows["piped"].definition.base_dir == ""
 
 
+def test_the_base_directory_can_be_given(
+    cli: Cli, daemon: FakeDaemon, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(directory)
+    result = cli("apply", "-", "--base-dir", ".", stdin=definition("piped").encode())
+    assert (result.code, result.err) == (0, "")
+    assert daemon.workflows["piped"].definition.base_dir == str(directory)
+    changed = cli("apply", "-", "--base-dir", "/srv/work", "--dry-run", stdin=definition("piped").encode())
+    assert f"base directory: {directory} -> /srv/work" in changed.out
+    assert cli("apply", str(directory / "b.yaml"), "--base-dir", "/srv/work").code == 0
+    assert daemon.workflows["bb"].definition.base_dir == "/srv/work"
+    assert cli("apply", str(directory), "--base-dir", "/srv/work", "--prune").code == 2
+
+
+def test_over_tcp_the_base_directory_is_one_of_the_other_machine(
+    cli: Cli, daemon: FakeDaemon, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Address, "local", property(lambda self: False))
+    refused = cli("apply", str(directory / "b.yaml"), "--base-dir", "work")
+    assert refused.code == 2
+    assert "hint: give the absolute path on that machine" in refused.err
+    assert cli("apply", str(directory / "b.yaml"), "--base-dir", "/srv/work").code == 0
+    assert daemon.workflows["bb"].definition.base_dir == "/srv/work"
+
+
 def test_a_daemon_that_may_be_elsewhere_gets_no_directory(
     cli: Cli, daemon: FakeDaemon, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Address, "local", property(lambda self: False))
-    cli("apply", str(directory / "b.yaml"))
+    result = cli("apply", str(directory / "b.yaml"))
+    assert result.err.startswith("no base directory: relative paths start at the empty directory of each run")
     assert daemon.workflows["bb"].definition.base_dir == ""
 
 

@@ -26,6 +26,7 @@ GROUPS = [
     "context",
 ]
 COMMANDS = [
+    "init",
     "apply",
     "backfill",
     "validate",

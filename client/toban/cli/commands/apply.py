@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from toban.cli.args.file_arguments import CheckedFiles, FileDefinition, FilesArgument, check, invalid, read
+from toban.cli.args.file_arguments import CheckedFiles, FileDefinition, FilesArgument, InputFile, check, invalid, read
 from toban.cli.args.names import connect
 from toban.cli.commands.schedules import note_left
 from toban.cli.error_report import Failure, doing, explain
 from toban.cli.exits import Exit
 from toban.cli.render.diff_text import unified, write_diff
 from toban.cli.render.output import emit_data, paint
-from toban.cli.session import ForceOption, OutputFormat, OutputOption, Session, complain, session
+from toban.cli.session import ForceOption, OutputFormat, OutputOption, Session, complain, session, shown
 from toban.cli.syntax import Context, Option
 
 if TYPE_CHECKING:
@@ -47,6 +47,15 @@ def apply(
         Option("--prune", help="Delete definitions that came from these directories and are gone there."),
     ] = False,
     force: ForceOption = False,
+    base_dir: Annotated[
+        str,
+        Option(
+            "--base-dir",
+            metavar="DIR",
+            help="Where relative paths start on the daemon's machine (default: the directory of each file).",
+            show_default=False,
+        ),
+    ] = "",
     output: OutputOption = None,
 ) -> None:
     """Create or update the workflows and jobs in files.
@@ -55,6 +64,9 @@ def apply(
     job changes, the workflows that use it get a new version.
     --prune needs directories: it deletes the workflows and jobs that were applied from exactly these directories and
     that no file in them defines any more. --dry-run shows which.
+    Relative paths in a definition start at its directory. A daemon that may be on another machine, and a definition
+    from standard input, get no directory unless --base-dir names one: relative paths then start at the empty directory
+    of each run.
     A Python file is run by this command, with its Python, to find the workflows that it defines.
 
     \b
@@ -63,10 +75,12 @@ def apply(
       toban apply workflows/ --dry-run
       toban apply workflows/ --prune
       toban apply nightly.py
-      generate-workflow | toban apply -
+      generate-workflow | toban apply - --base-dir /srv/work
     """
     here = session(ctx, output)
     directories = _directories(files or []) if prune else []
+    if prune and base_dir:
+        raise Failure("cannot use --prune with --base-dir: prune goes by the directories of files", Exit.USAGE)
     checked = check(read(files or []))
     if checked.errors:
         raise _invalid(map(str, checked.problems), len(checked.errors))
@@ -77,9 +91,12 @@ def apply(
                 "cannot prune: the daemon may be on another machine, where these directories mean nothing",
                 Exit.USAGE,
             )
-        for result in _apply(client, checked, dry_run=dry_run, force=force):
+        directories_of = _directories_of(client, checked.files, base_dir)
+        for result in _apply(client, checked, directories_of, dry_run=dry_run, force=force):
             results.append(result)
             _tell(here, result, dry_run=dry_run)
+        if not all(directories_of.values()):
+            here.note("no base directory: relative paths start at the empty directory of each run; --base-dir sets one")
         if prune:
             names = {each.name for each in checked.definitions}
             for result in _prune(client, directories, names, dry_run=dry_run):
@@ -91,17 +108,33 @@ def apply(
         emit_data(here, [_as_data(result, dry_run=dry_run) for result in results])
 
 
-def _apply(client: SyncClient, checked: CheckedFiles, *, dry_run: bool, force: bool) -> Iterable[ApplyResult]:
+def _directories_of(client: SyncClient, files: Sequence[InputFile], base_dir: str) -> Mapping[str, str]:
+    """The base directory of each file, by its name; empty for none. Raises Failure."""
+    # A directory of this machine means something to a daemon on this machine only.
+    local = client.address.local
+    if base_dir:
+        if not local and not base_dir.startswith("/") and not os.path.isabs(base_dir):
+            raise Failure(
+                f"cannot use --base-dir {shown(base_dir)}: the daemon may be on another machine",
+                Exit.USAGE,
+                hint="give the absolute path on that machine",
+            )
+        return dict.fromkeys((file.name for file in files), os.path.abspath(base_dir) if local else base_dir)
+    return {file.name: file.directory if local else "" for file in files}
+
+
+def _apply(
+    client: SyncClient, checked: CheckedFiles, directories_of: Mapping[str, str], *, dry_run: bool, force: bool
+) -> Iterable[ApplyResult]:
     """Jobs first. Raises Failure."""
     from toban.sdk import DefinitionText
     from toban.sdk.errors import problem_text
     from toban.v1 import workflow_pb2
 
-    # The file's directory means something to a daemon on this machine only.
-    local = client.address.local
     texts: list[DefinitionSource] = [
         file.workflow
-        or DefinitionText(source=file.data.decode(), base_dir=file.directory if local else "", file=file.name)
+        if file.workflow is not None and directories_of[file.name] == file.directory
+        else DefinitionText(source=file.data.decode(), base_dir=directories_of[file.name], file=file.name)
         for file in checked.files
     ]
     answer = _call(client, texts, dry_run=dry_run, force=force)
@@ -120,7 +153,7 @@ def _apply(client: SyncClient, checked: CheckedFiles, *, dry_run: bool, force: b
             version=applied.version,
             warnings=list(map(problem_text, applied.problems)),
             also=applied.updated_workflows,
-            diff=_difference(client, applied, given[applied.name]) if dry_run else "",
+            diff=_difference(client, applied, given[applied.name], directories_of) if dry_run else "",
         )
 
 
@@ -148,7 +181,12 @@ def _call(
             raise failure from error
 
 
-def _difference(client: SyncClient, applied: workflow_pb2.AppliedDefinition, given: FileDefinition) -> str:
+def _difference(
+    client: SyncClient,
+    applied: workflow_pb2.AppliedDefinition,
+    given: FileDefinition,
+    directories_of: Mapping[str, str],
+) -> str:
     """The difference to the stored definition; empty if there is none."""
     from toban.v1 import workflow_pb2
 
@@ -158,7 +196,7 @@ def _difference(client: SyncClient, applied: workflow_pb2.AppliedDefinition, giv
     if applied.outcome != workflow_pb2.APPLY_OUTCOME_UPDATED:
         return ""
     stored = client.get_job(name) if given.is_job else client.get_workflow(name)
-    old, base_dir = stored.definition, given.directory if client.address.local else ""
+    old, base_dir = stored.definition, directories_of[given.file]
     before, after = f"{name} (version {stored.version})", f"{name} (version {version})"
     diff = unified(old.source, given.source, before=before, after=after)
     if old.base_dir != base_dir:

@@ -107,6 +107,7 @@ _LOG_LINE: Final = _object(
 )
 
 VERBS: Final[dict[str, dict[str, Any]]] = {
+    "init": _object({"name": _TEXT, "files": _list(_TEXT)}),
     "apply": _list(_APPLIED),
     "validate": _list(_PROBLEM),
     "workflows list": _list(_message("Workflow")),
