@@ -11,9 +11,11 @@ import os
 import threading
 import time
 
+from toband.supervise.shim.process_title import NAME
+
 _DELETED = " (deleted)"
-_PROGRAM = b"spawner.main("
-"""In the command line of every shim: a fork of the spawner has that one's."""
+_UNTITLED = b"spawner.main("
+"""In the command line of shims that releases before titles left, and of those without a title: the spawner's."""
 
 
 class Holders:
@@ -44,8 +46,9 @@ def _look() -> dict[str, int]:
             continue
         try:
             with open(f"/proc/{entry}/cmdline", "rb") as file:
-                if _PROGRAM not in file.read():
-                    continue
+                command = file.read()
+            if not command.startswith(NAME) and _UNTITLED not in command:
+                continue
             for fd in os.listdir(f"/proc/{entry}/fd"):
                 target = os.readlink(f"/proc/{entry}/fd/{fd}")
                 if target.endswith(_DELETED):

@@ -9,7 +9,8 @@ import ctypes
 
 from toband.supervise.shim import process_tree
 
-_NAME = b"toban: "
+NAME = b"toban: "
+"""The beginning of every title."""
 _END = b"\x01"
 _space: tuple[int, int] | None = None
 
@@ -25,6 +26,6 @@ def set_title(text: str) -> None:
     if _space is None:
         return
     start, size = _space
-    title = (_NAME + text.encode(errors="replace"))[: size - 2]
+    title = (NAME + text.encode(errors="replace"))[: size - 2]
     # The kernel ends the title at the first NUL if the last byte of the arguments is not one.
     ctypes.memmove(start, title.ljust(size - 1, b"\0") + _END, size)
