@@ -168,6 +168,19 @@ def runs(check: Checked, tmp_path: Path) -> None:
     check("dead-letters show", first["id"])
     assert check("dead-letters discard", first["id"])[0]["state"] == "discarded"
     assert check("dead-letters requeue", second["id"], "--wait", code=1)["workflow"] == "bad"
+    shown = check("runs show", "bad#2")
+    assert check("runs show", shown["id"][-12:])["number"] == 2
+    assert check("dead-letters show", first["id"][-12:])["id"] == first["id"]
+    assert check("processes show", process["id"][-12:])["id"] == process["id"]
+    planned = check("runs retry", "--failed", "--workflow", "bad", "--dry-run")
+    assert {each["outcome"] for each in planned} == {"planned"}
+    assert "bad#1" not in {each["run"] for each in planned}, "it was retried before"
+    assert check("runs pin", "--workflow", "good", "--until", "1h", "--yes") == []
+    deleted = check("runs delete", "--workflow", "bad", "--failed", "--yes")
+    assert [(each["run"], each["outcome"]) for each in deleted][:2] == [("bad#1", "done"), ("bad#2", "done")]
+    assert check("runs list", "--workflow", "bad") == []
+    again = check("runs cancel", "good#1", "asks#1", code=6)
+    assert [each["outcome"] for each in again] == ["failed", "failed"]
     assert check("runs delete", "good#1")[0]["run"] == "good#1"
 
 

@@ -102,6 +102,7 @@ class Runs(Control):
                 for record in reversed(self._daemon.runs.values())
                 if request.workflow in ("", record.run.workflow)
                 and (not request.states or record.run.state in request.states)
+                and request.retry_of in ("", record.run.retry_of)
                 and request.number in (0, record.run.number)
                 and _between(request, record.run)
             ]

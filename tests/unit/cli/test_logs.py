@@ -49,6 +49,21 @@ def test_one_process_is_chosen_by_its_id(cli: Cli, daemon: FakeDaemon, several: 
         assert cli("logs", *arguments).code == 2
 
 
+def test_attempts_are_marked(cli: Cli, daemon: FakeDaemon, single: RunRecord, several: RunRecord) -> None:
+    for record, step in ((single, "one"), (several, "a")):
+        for attempt in (1, 2, 2, 3):
+            daemon.write(record, step, b"line\n")
+            record.chunks[-1].attempt = attempt
+            record.chunks[-1].process_execution_id = f"{step}-{attempt}"
+    marked = b"a | line\n" + 2 * b"a (attempt 2) | line\n" + b"a (attempt 3) | line\n"
+    assert cli("logs", "several").raw == marked
+    assert cli("logs", "several", "-f").raw == marked
+    alone = cli("logs", "single")
+    assert (alone.raw, alone.err) == (4 * b"line\n", "toban: one (attempt 2):\ntoban: one (attempt 3):\n")
+    assert cli("logs", "single", "-q").err == ""
+    assert cli("logs", "single", "--step", "one", "--attempt", "2").err == ""
+
+
 def test_several_steps_are_told_apart(cli: Cli, daemon: FakeDaemon, several: RunRecord) -> None:
     daemon.write(several, "a", b"1\n2\nhalf ")
     daemon.write(several, "bb", b"between\n\n")

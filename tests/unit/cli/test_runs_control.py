@@ -5,7 +5,7 @@ import pytest
 from doubles.daemon.fake_daemon import FakeDaemon, RunRecord
 from toban.v1 import run_pb2
 
-from .conftest import Cli
+from .conftest import Cli, OnTerminal
 
 RUNNING = run_pb2.STEP_STATE_RUNNING
 APPROVAL = run_pb2.WAITING_FOR_APPROVAL
@@ -187,3 +187,102 @@ def test_a_pinned_run_is_kept(cli: Cli, failed: RunRecord) -> None:
     assert (refused.code, refused.err.splitlines()[-1]) == (6, "hint: `toban runs unpin nightly#1` unpins it")
     assert cli("runs", "unpin", "nightly#1").out == f"unpinned nightly#1 ({failed.run.id})\n"
     assert cli("runs", "delete", "nightly#1").code == 0
+
+
+@pytest.fixture
+def many(daemon: FakeDaemon) -> list[RunRecord]:
+    daemon.add_workflow("nightly")
+    daemon.add_workflow("other")
+    states = [
+        run_pb2.RUN_STATE_FAILED,
+        run_pb2.RUN_STATE_TIMED_OUT,
+        run_pb2.RUN_STATE_RUNNING,
+        run_pb2.RUN_STATE_PENDING,
+    ]
+    made = [daemon.add_run("nightly", state=state) for state in states]
+    made[0].run.created_at.FromJsonString("2026-02-01T00:00:00Z")
+    return [*made, daemon.add_run("other")]
+
+
+def test_many_runs_are_cancelled(cli: Cli, many: list[RunRecord]) -> None:
+    listed = cli("runs", "cancel", "--workflow", "nightly", "--dry-run")
+    assert listed.code == 0
+    assert listed.err == "would cancel 2 runs\n"
+    assert [line.split()[0] for line in listed.out.splitlines()] == ["RUN", "nightly#4", "nightly#3"]
+    refused = cli("runs", "cancel", "-w", "nightly")
+    assert refused.code == 2
+    assert refused.err == (
+        "toban: cannot cancel 2 runs: there is no terminal to ask\n"
+        "hint: --dry-run lists them, --yes does it without a question\n"
+    )
+    assert many[2].run.state == run_pb2.RUN_STATE_RUNNING
+    done = cli("runs", "cancel", "-w", "nightly", "--yes", "--reason", "enough")
+    assert (done.code, done.out) == (0, "cancelling nightly#4\ncancelling nightly#3\n")
+    assert many[2].run.error_message == "enough"
+    assert many[4].run.state == run_pb2.RUN_STATE_RUNNING
+    again = cli("runs", "cancel", "-w", "nightly", "--yes")
+    assert (again.code, again.err) == (0, "no runs to cancel\n")
+
+
+def test_some_of_many_runs_fail(cli: Cli, many: list[RunRecord]) -> None:
+    result = cli("runs", "cancel", "nightly#1", "nightly#3")
+    assert (result.code, result.out) == (6, "cancelling nightly#3\n")
+    assert result.err.splitlines() == [
+        "toban: cannot cancel run nightly#1: the run has ended",
+        "cancel: 1 of 2 runs done, 1 failed",
+    ]
+    outcomes = cli("runs", "cancel", "nightly#1", "nightly#4", "-o", "json")
+    assert outcomes.code == 6
+    assert [(each["run"], each["outcome"]) for each in outcomes.data] == [
+        ("nightly#1", "failed"),
+        ("nightly#4", "done"),
+    ]
+    assert outcomes.data[0]["error"] == "cannot cancel run nightly#1: the run has ended"
+
+
+def test_many_failed_runs_are_retried_once(cli: Cli, many: list[RunRecord], daemon: FakeDaemon) -> None:
+    listed = cli("retry", "--failed", "-w", "nightly", "--dry-run", "-o", "name").out.split()
+    assert listed == [many[0].run.id, many[1].run.id]
+    assert cli("retry", "--failed", "--since", "1h", "--dry-run", "-o", "name").out.split() == [many[1].run.id]
+    for active in many[2:]:
+        daemon.finish(active, run_pb2.RUN_STATE_SUCCEEDED)
+    result = cli("retry", "-s", "failed", "-w", "nightly", "-y", "--newest", "-p", "day=monday")
+    assert (result.code, result.out) == (0, "started nightly#5 as a retry of nightly#1\n")
+    asked = next(each for each in reversed(daemon.seen) if isinstance(each, run_pb2.RetryRunRequest))
+    assert (asked.newest_version, dict(asked.params)) == (True, {"day": "monday"})
+    assert cli("retry", "-s", "failed", "-w", "nightly", "-y").err == "no runs to retry\n"
+    assert cli("retry", "--failed", "--wait").code == 2
+
+
+def test_many_runs_are_deleted_paused_resumed_and_pinned(cli: Cli, many: list[RunRecord]) -> None:
+    assert cli("runs", "pin", "-w", "nightly", "--until", "2026-03-01T00:00:00Z", "-y").out == "pinned nightly#1\n"
+    assert cli("runs", "pause", "--workflow", "other", "-y").out == "paused other#1\n"
+    assert cli("runs", "pause", "--workflow", "other", "-y").err == "no runs to pause\n"
+    assert cli("runs", "resume", "--workflow", "other", "-y").out == "resumed other#1\n"
+    assert cli("runs", "delete", "-w", "nightly", "-s", "timed-out", "-y").out == "deleted nightly#2\n"
+    assert cli("runs", "delete", "nightly#1", "--dry-run").err == "would delete 1 run\n"
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry", "delete", "pause", "resume", "pin"])
+def test_which_runs_must_be_said(cli: Cli, many: list[RunRecord], verb: str) -> None:
+    nothing = cli("runs", verb)
+    assert nothing.code == 2
+    assert nothing.err.startswith(f"toban: cannot {verb} runs: give RUN or options that select runs\n")
+    both = cli("runs", verb, "nightly#1", "--failed")
+    assert (both.code, both.out) == (2, "")
+    assert f"cannot {verb} runs: give either RUN or options" in both.err
+    unknown = cli("runs", verb, "--workflow", "nigtly", "--yes")
+    assert unknown.code == 5
+    assert "did you mean nightly?" in unknown.err
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 130), ("\n", 130)])
+def test_many_runs_need_a_confirmation(
+    on_terminal: OnTerminal, daemon: FakeDaemon, many: list[RunRecord], answer: str, code: int
+) -> None:
+    terminal = on_terminal("--server", daemon.address, "cancel", "--workflow", "nightly")
+    terminal.wait_for("cancel 2 runs? [y/N] ")
+    assert "nightly#3 running" in terminal.text
+    terminal.press(answer)
+    assert terminal.end() == code
+    assert (many[2].run.state == run_pb2.RUN_STATE_CANCELLED) is (code == 0)

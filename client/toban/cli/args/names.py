@@ -29,8 +29,18 @@ RunArgument = Annotated[
     ),
 ]
 
-RunsArgument = Annotated[
-    list[str],
+RunsOrFilter = Annotated[
+    list[str] | None,
+    Argument(
+        metavar="RUN",
+        help="Runs, each as an id or a part of it, or NAME#number; a single NAME is its active or latest run.",
+        show_default=False,
+        autocompletion=run_names,
+    ),
+]
+
+ExactRunsOrFilter = Annotated[
+    list[str] | None,
     Argument(
         metavar="RUN",
         help="Run ids, or parts of them, or NAME#number.",

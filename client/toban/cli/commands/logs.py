@@ -15,7 +15,7 @@ from toban.cli.args.names import connect, run_id, whole_id
 from toban.cli.args.time_options import parse_since
 from toban.cli.error_report import Failure
 from toban.cli.exits import INTERRUPTED, Exit
-from toban.cli.render.log_lines import LEVELS, Prefixer, line_of
+from toban.cli.render.log_lines import LEVELS, Prefixer, attempt_mark, line_of
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_line, flush_bytes, write_bytes
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
@@ -101,9 +101,9 @@ def logs(
 ) -> None:
     """Show the output of a run.
 
-    With several steps each line begins with the name of its step. A for_each step means all its instances. Lines
-    ::progress are left out, and lines ::log are shown with their level; with --raw the output is unchanged. With
-    -o json each chunk of output is an object on its own line.
+    With several steps each line begins with the name of its step, and with its attempt from the second one on. A
+    for_each step means all its instances. Lines ::progress are left out, and lines ::log are shown with their level;
+    with --raw the output is unchanged. With -o json each chunk of output is an object on its own line.
 
     \b
     Examples:
@@ -159,7 +159,8 @@ def logs(
         if chosen.members:
             messages = _only(messages, chosen.members)
         try:
-            _copy(here, messages, several=chosen.several, timestamps=timestamps)
+            whole = attempt is not None or bool(process)
+            _copy(here, messages, several=chosen.several, timestamps=timestamps, chosen_attempt=whole)
         except KeyboardInterrupt:
             raise ExitCommand(Exit.DETACHED if follow else INTERRUPTED) from None
 
@@ -211,8 +212,9 @@ def _copy(
     *,
     several: bool,
     timestamps: bool,
+    chosen_attempt: bool,
 ) -> None:
-    write, finish = _writer(here, several=several, timestamps=timestamps)
+    write, finish = _writer(here, several=several, timestamps=timestamps, chosen_attempt=chosen_attempt)
     for message in messages:
         if message.HasField("end"):
             finish()
@@ -231,7 +233,7 @@ def _tell_end(here: Session, end: run_pb2.LogEnd) -> None:
 
 
 def _writer(
-    here: Session, *, several: bool, timestamps: bool
+    here: Session, *, several: bool, timestamps: bool, chosen_attempt: bool
 ) -> tuple[Callable[[run_pb2.LogChunk], None], Callable[[], None]]:
     """A function for each chunk, and a function to call after the last one."""
     sys.stdout.flush()
@@ -252,7 +254,13 @@ def _writer(
 
     from toban.v1 import run_pb2
 
+    shown_attempt = [1]
+
     def plain(chunk: run_pb2.LogChunk) -> None:
+        if chunk.attempt != shown_attempt[0] and not chosen_attempt:
+            shown_attempt[0] = chunk.attempt
+            flush_bytes()
+            here.note(f"toban: {chunk.step}{attempt_mark(chunk.attempt)}:")
         for record in chunk.records:
             if record.stream == run_pb2.LOG_STREAM_SYSTEM:
                 # Messages of Toban must not mix with the output of the step.

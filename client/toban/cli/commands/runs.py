@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
-from toban.cli.args.completers import step_names, workflow_names
+from toban.cli.args.completers import step_names
 from toban.cli.args.labels import LabelOption, parse_labels
 from toban.cli.args.names import RunArgument, check_known, connect, run_id
 from toban.cli.args.param_options import parse_pairs
+from toban.cli.args.run_filter import (
+    ACTIVE,
+    FAILED,
+    FailedFilter,
+    SinceFilter,
+    StateFilter,
+    UntilFilter,
+    WorkflowFilter,
+)
 from toban.cli.args.time_options import time_option
 from toban.cli.commands import runs_artifacts, runs_control
 from toban.cli.human_text import clock, labels_text, span
@@ -32,60 +40,15 @@ app = Group(
 )
 
 
-class RunStateOption(Enum):
-    """States of runs on the command line."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    TIMED_OUT = "timed-out"
-    CANCELLED = "cancelled"
-
-
-_FAILED = (RunStateOption.FAILED, RunStateOption.TIMED_OUT)
-_ACTIVE = (RunStateOption.PENDING, RunStateOption.RUNNING)
-
-
 @app.command("list")
 def list_runs(
     ctx: Context,
-    workflow: Annotated[
-        str,
-        Option(
-            "--workflow",
-            "-w",
-            metavar="NAME",
-            help="Only runs of this workflow or job.",
-            show_default=False,
-            autocompletion=workflow_names,
-        ),
-    ] = "",
-    state: Annotated[
-        list[RunStateOption] | None,
-        Option(
-            "--state",
-            "-s",
-            metavar="STATE",
-            help="Only runs in this state: pending, running, succeeded, failed, timed-out or "
-            "cancelled; may be repeated.",
-        ),
-    ] = None,
+    workflow: WorkflowFilter = "",
+    state: StateFilter = None,
     active: Annotated[bool, Option("--active", help="Only runs that have not ended, with their steps.")] = False,
-    failed: Annotated[bool, Option("--failed", help="Only runs that failed or timed out.")] = False,
-    since: Annotated[
-        str,
-        Option(
-            "--since",
-            metavar="TIME",
-            help="Only runs created since then: 5m, 1h30m, 18:00 or a date and time.",
-            show_default=False,
-        ),
-    ] = "",
-    until: Annotated[
-        str,
-        Option("--until", metavar="TIME", help="Only runs created before then.", show_default=False),
-    ] = "",
+    failed: FailedFilter = False,
+    since: SinceFilter = "",
+    until: UntilFilter = "",
     label: LabelOption = None,
     param: Annotated[
         list[str] | None,
@@ -121,7 +84,7 @@ def list_runs(
     from toban.v1 import run_pb2
 
     here = session(ctx, output)
-    wanted = [*(state or []), *(_FAILED if failed else ()), *(_ACTIVE if active else ())]
+    wanted = [*(state or []), *(FAILED if failed else ()), *(ACTIVE if active else ())]
     states = [run_pb2.RunState.Value(f"RUN_STATE_{one.name}") for one in wanted]
     what = f"list runs of {shown(workflow)}" if workflow else "list runs"
     after, before = time_option(since, "--since", what), time_option(until, "--until", what)

@@ -6,8 +6,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import step_names, waiting_steps
-from toban.cli.args.names import RunArgument, RunsArgument, connect, one_run_id, run_id
+from toban.cli.args.labels import LabelOption
+from toban.cli.args.names import ExactRunsOrFilter, RunArgument, RunsOrFilter, connect, one_run_id, run_id
 from toban.cli.args.param_options import parse_pairs
+from toban.cli.args.run_filter import (
+    ACTIVE,
+    ENDED,
+    RETRYABLE,
+    DryRunOption,
+    FailedFilter,
+    SinceFilter,
+    StateFilter,
+    UntilFilter,
+    WorkflowFilter,
+    YesOption,
+    run_filter,
+)
+from toban.cli.commands.runs_many import Change, change_many, is_single
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.render.output import emit_data, emit_one
@@ -22,6 +37,7 @@ from toban.cli.wait.run_start import (
 )
 
 if TYPE_CHECKING:
+    from toban.sdk import SyncClient
     from toban.v1 import run_pb2
 
 __all__ = ["approve", "cancel", "delete", "pause", "pin", "resume", "retry", "unpin"]
@@ -29,12 +45,20 @@ __all__ = ["approve", "cancel", "delete", "pause", "pin", "resume", "retry", "un
 
 def cancel(
     ctx: Context,
-    run: RunArgument,
+    runs: RunsOrFilter = None,
     reason: Annotated[
         str,
         Option("--reason", metavar="TEXT", help="Reason, shown as the error of the run.", show_default=False),
     ] = "",
     wait: Annotated[bool, Option("--wait", "-W", help="Wait until all its processes have ended.")] = False,
+    workflow: WorkflowFilter = "",
+    state: StateFilter = None,
+    failed: FailedFilter = False,
+    since: SinceFilter = "",
+    until: UntilFilter = "",
+    label: LabelOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
     output: OutputOption = None,
 ) -> None:
     """Cancel a run: end its processes, start no further steps.
@@ -45,8 +69,23 @@ def cancel(
     Examples:
       toban runs cancel nightly-report
       toban runs cancel nightly-report#12 --reason "wrong day" --wait
+      toban runs cancel --workflow nightly-report --state pending --dry-run
     """
     here = session(ctx, output)
+    runs, chosen = runs or [], run_filter(workflow, state, failed, since, until, label)
+    if not is_single(runs, chosen, dry_run=dry_run):
+        if wait:
+            raise Failure("cannot use --wait with several runs", Exit.USAGE)
+
+        def act(client: SyncClient, run: run_pb2.Run) -> str:
+            return f"cancelling {_name(client.cancel_run(run.id, reason=reason))}"
+
+        # From the newest on, so that no queued run starts in between.
+        change = Change(verb="cancel", states=ACTIVE, act=act, oldest_first=False)
+        with connect(here, "cancel runs") as client:
+            change_many(here, client, change, runs, chosen, yes=yes, dry_run=dry_run)
+        return
+    (run,) = runs
     with connect(here, f"cancel run {shown(run)}") as client:
         cancelled = client.cancel_run(run_id(client, run), reason=reason)
         if wait:
@@ -69,7 +108,7 @@ def cancel(
 
 def retry(
     ctx: Context,
-    run: RunArgument,
+    runs: RunsOrFilter = None,
     from_steps: Annotated[
         list[str] | None,
         Option(
@@ -108,22 +147,31 @@ def retry(
     wait: WaitOption = False,
     follow: FollowOption = False,
     request_id: RequestIdOption = "",
+    workflow: WorkflowFilter = "",
+    state: StateFilter = None,
+    failed: FailedFilter = False,
+    since: SinceFilter = "",
+    until: UntilFilter = "",
+    label: LabelOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
     output: OutputOption = None,
 ) -> None:
     """Retry a run: start a new run of the steps that did not succeed.
 
     Steps that failed or did not run, and all steps after them, run again; the others keep their results and artifacts.
-    Of a failed `for_each` step only the instances that did not succeed run again. The old run does not change.
+    Of a failed `for_each` step only the instances that did not succeed run again. The old run does not change. Of
+    the runs that options select, those that were retried already are left out.
 
     \b
     Examples:
       toban runs retry nightly-report
       toban runs retry nightly-report#12 --newest --follow
+      toban runs retry --failed --workflow nightly-report --since 1d
       toban runs retry nightly-report#12 --from build --wait
       toban runs retry nightly-report#12 -p region=eu
       toban runs retry nightly-report#12 --skip lint --note "known false alarm"
     """
-    here = session(ctx, output)
     check_waiting(wait, follow)
     if everything and from_steps:
         raise Failure("cannot use --all with --from: choose one", Exit.USAGE)
@@ -133,6 +181,24 @@ def retry(
         raise Failure("cannot use --skip without --note: say why the step counts as succeeded", Exit.USAGE)
     if note and not skip:
         raise Failure("cannot use --note without --skip", Exit.USAGE)
+    here = session(ctx, output)
+    runs, chosen = runs or [], run_filter(workflow, state, failed, since, until, label)
+    if not is_single(runs, chosen, dry_run=dry_run):
+        if wait or follow or request_id or skip:
+            raise Failure("cannot use --wait, --follow, --request-id or --skip with several runs", Exit.USAGE)
+        values = parse_pairs(param or [])
+
+        def act(client: SyncClient, run: run_pb2.Run) -> str:
+            answer = client.start_retry(
+                run.id, from_steps=from_steps or (), everything=everything, newest_version=newest, params=values
+            )
+            return f"started {_name(answer.run)} as a retry of {_name(run)}"
+
+        change = Change(verb="retry", states=RETRYABLE, act=act, wanted=_not_retried)
+        with connect(here, "retry runs") as client:
+            change_many(here, client, change, runs, chosen, yes=yes, dry_run=dry_run)
+        return
+    (run,) = runs
     from toban.cli.render.run_text import run_name
 
     params = parse_pairs(param or [])
@@ -170,7 +236,19 @@ _RETRY_HINTS = {
 }
 
 
-def pause(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
+def pause(
+    ctx: Context,
+    runs: RunsOrFilter = None,
+    workflow: WorkflowFilter = "",
+    state: StateFilter = None,
+    failed: FailedFilter = False,
+    since: SinceFilter = "",
+    until: UntilFilter = "",
+    label: LabelOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    output: OutputOption = None,
+) -> None:
     """Pause a run: start no further steps until it is resumed.
 
     Running steps continue, and timeouts keep counting.
@@ -180,6 +258,18 @@ def pause(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
       toban runs pause nightly-report
     """
     here = session(ctx, output)
+    runs, chosen = runs or [], run_filter(workflow, state, failed, since, until, label)
+    if not is_single(runs, chosen, dry_run=dry_run):
+
+        def act(client: SyncClient, run: run_pb2.Run) -> str:
+            paused = client.pause_run(run.id)
+            return f"{'paused' if paused.HasField('paused_at') else 'not paused, it is ending:'} {_name(paused)}"
+
+        change = Change(verb="pause", states=ACTIVE, act=act, wanted=lambda _, run: not run.HasField("paused_at"))
+        with connect(here, "pause runs") as client:
+            change_many(here, client, change, runs, chosen, yes=yes, dry_run=dry_run)
+        return
+    (run,) = runs
     with connect(here, f"pause run {shown(run)}") as client:
         paused = client.pause_run(run_id(client, run))
     if not paused.HasField("paused_at"):
@@ -187,7 +277,19 @@ def pause(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
     _report(here, paused, "paused" if paused.HasField("paused_at") else "not paused:")
 
 
-def resume(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
+def resume(
+    ctx: Context,
+    runs: RunsOrFilter = None,
+    workflow: WorkflowFilter = "",
+    state: StateFilter = None,
+    failed: FailedFilter = False,
+    since: SinceFilter = "",
+    until: UntilFilter = "",
+    label: LabelOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    output: OutputOption = None,
+) -> None:
     """Resume a paused run.
 
     \b
@@ -195,6 +297,17 @@ def resume(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
       toban runs resume nightly-report
     """
     here = session(ctx, output)
+    runs, chosen = runs or [], run_filter(workflow, state, failed, since, until, label)
+    if not is_single(runs, chosen, dry_run=dry_run):
+
+        def act(client: SyncClient, run: run_pb2.Run) -> str:
+            return f"resumed {_name(client.resume_run(run.id))}"
+
+        change = Change(verb="resume", states=ACTIVE, act=act, wanted=lambda _, run: run.HasField("paused_at"))
+        with connect(here, "resume runs") as client:
+            change_many(here, client, change, runs, chosen, yes=yes, dry_run=dry_run)
+        return
+    (run,) = runs
     with connect(here, f"resume run {shown(run)}") as client:
         resumed = client.resume_run(run_id(client, run))
     _report(here, resumed, "resumed")
@@ -279,8 +392,16 @@ def _only_waiting(run: run_pb2.Run, verb: str) -> str:
 
 def pin(
     ctx: Context,
-    run: RunArgument,
+    runs: ExactRunsOrFilter = None,
     note: Annotated[str, Option("--note", "-m", metavar="TEXT", help="Why it is kept.", show_default=False)] = "",
+    workflow: WorkflowFilter = "",
+    state: StateFilter = None,
+    failed: FailedFilter = False,
+    since: SinceFilter = "",
+    until: UntilFilter = "",
+    label: LabelOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
     output: OutputOption = None,
 ) -> None:
     """Keep a run: retention does not remove it.
@@ -292,6 +413,17 @@ def pin(
       toban runs pin nightly-report#12 --note "evidence for the audit"
     """
     here = session(ctx, output)
+    runs, chosen = runs or [], run_filter(workflow, state, failed, since, until, label)
+    if not is_single(runs, chosen, dry_run=dry_run):
+
+        def act(client: SyncClient, run: run_pb2.Run) -> str:
+            return f"pinned {_name(client.pin_run(run.id, note=note))}"
+
+        change = Change(verb="pin", states=(), act=act, wanted=lambda _, run: not run.HasField("pin"))
+        with connect(here, "pin runs") as client:
+            change_many(here, client, change, runs, chosen, yes=yes, dry_run=dry_run)
+        return
+    (run,) = runs
     with connect(here, f"pin run {shown(run)}") as client:
         _report(here, client.pin_run(one_run_id(client, run), note=note), "pinned")
 
@@ -308,7 +440,19 @@ def unpin(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
         _report(here, client.unpin_run(one_run_id(client, run)), "unpinned")
 
 
-def delete(ctx: Context, runs: RunsArgument, output: OutputOption = None) -> None:
+def delete(
+    ctx: Context,
+    runs: ExactRunsOrFilter = None,
+    workflow: WorkflowFilter = "",
+    state: StateFilter = None,
+    failed: FailedFilter = False,
+    since: SinceFilter = "",
+    until: UntilFilter = "",
+    label: LabelOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    output: OutputOption = None,
+) -> None:
     """Delete ended runs, with their logs and artifacts.
 
     This cannot be undone. `toban system gc` removes runs past their retention.
@@ -316,9 +460,20 @@ def delete(ctx: Context, runs: RunsArgument, output: OutputOption = None) -> Non
     \b
     Examples:
       toban runs delete nightly-report#12
-      toban runs delete $(toban runs list --state cancelled -o name)
+      toban runs delete --state cancelled --until 30d
     """
     here = session(ctx, output)
+    runs, chosen = runs or [], run_filter(workflow, state, failed, since, until, label)
+    if chosen or dry_run or not runs:
+
+        def act(client: SyncClient, run: run_pb2.Run) -> str:
+            client.delete_run(run.id)
+            return f"deleted {_name(run)}"
+
+        change = Change(verb="delete", states=ENDED, act=act)
+        with connect(here, "delete runs") as client:
+            change_many(here, client, change, runs, chosen, yes=yes, dry_run=dry_run)
+        return
     from toban.cli.render.run_text import run_name
 
     deleted: list[dict[str, str]] = []
@@ -343,6 +498,16 @@ def delete(ctx: Context, runs: RunsArgument, output: OutputOption = None) -> Non
                 print(found.id, flush=True)
     if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         emit_data(here, deleted)
+
+
+def _name(run: run_pb2.Run) -> str:
+    from toban.cli.render.run_text import run_name
+
+    return run_name(run)
+
+
+def _not_retried(client: SyncClient, run: run_pb2.Run) -> bool:
+    return next(iter(client.list_runs(retry_of=run.id, page_size=1)), None) is None
 
 
 def _report(here: Session, run: run_pb2.Run, done: str) -> None:

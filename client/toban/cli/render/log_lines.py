@@ -40,6 +40,11 @@ def line_of(record: run_pb2.LogRecord, *, color: bool) -> bytes:
     return f"{word} {record.message}\n".encode()
 
 
+def attempt_mark(attempt: int) -> str:
+    """What follows the name of a step: ` (attempt 2)`; nothing for a first attempt."""
+    return f" (attempt {attempt})" if attempt > 1 else ""
+
+
 @dataclass(slots=True)
 class _Rest:
     prefix: bytes
@@ -47,7 +52,7 @@ class _Rest:
 
 
 class Prefixer:
-    """Puts the name of the step and, optionally, the time before each line."""
+    """Puts the name of the step, with its attempt from the second one on, and optionally the time before each line."""
 
     def __init__(self, *, steps: bool, timestamps: bool, color: bool = False) -> None:
         self._color = color
@@ -67,7 +72,7 @@ class Prefixer:
                 data = f"{escaped_line(record.data.decode('utf-8', 'replace').rstrip())}\n".encode()
             else:
                 data = line_of(record, color=self._color)
-            prefix = self._prefix(self._name(chunk), record)
+            prefix = self._prefix(f"{self._name(chunk)}{attempt_mark(chunk.attempt)}", record)
             if rest is not None:
                 end = data.find(b"\n") + 1
                 if not end and len(rest.data) + len(data) < _LONGEST:

@@ -92,6 +92,10 @@ _APPLIED: Final = _object(
 _PROBLEM: Final = _object(
     {"file": _TEXT, "line": _INTEGER, "column": _INTEGER, "path": _TEXT, "message": _TEXT, "warning": _FLAG}
 )
+# Several runs that are changed by one command.
+_CHANGED: Final = _list(
+    _object({"id": _TEXT, "run": _TEXT, "outcome": {"enum": ["done", "failed", "planned"]}, "error": _TEXT})
+)
 _LOG_LINE: Final = _object(
     {
         "at": _TIME,
@@ -143,18 +147,18 @@ VERBS: Final[dict[str, dict[str, Any]]] = {
     "runs list": _list(_message("Run")),
     "runs show": _message("Run"),
     "runs watch": _message("WatchRunResponse"),
-    "runs cancel": _message("Run"),
-    "runs retry": {"anyOf": [_message("Run"), _message("WatchRunResponse")]},
-    "runs pause": _message("Run"),
-    "runs resume": _message("Run"),
+    "runs cancel": {"anyOf": [_message("Run"), _CHANGED]},
+    "runs retry": {"anyOf": [_message("Run"), _CHANGED, _message("WatchRunResponse")]},
+    "runs pause": {"anyOf": [_message("Run"), _CHANGED]},
+    "runs resume": {"anyOf": [_message("Run"), _CHANGED]},
     "runs approve": _message("Run"),
     "runs processes": _list(_message("ProcessExecution")),
     "runs artifacts": {
         "anyOf": [_list(_message("StepArtifact")), _object({"path": _TEXT, "bytes": _INTEGER, "tar": _FLAG})]
     },
-    "runs pin": _message("Run"),
+    "runs pin": {"anyOf": [_message("Run"), _CHANGED]},
     "runs unpin": _message("Run"),
-    "runs delete": _list(_object({"id": _TEXT, "run": _TEXT, "outcome": {"const": "deleted"}})),
+    "runs delete": {"anyOf": [_list(_object({"id": _TEXT, "run": _TEXT, "outcome": {"const": "deleted"}})), _CHANGED]},
     "logs": {"anyOf": [_LOG_LINE, _object({"end": _message("LogEnd")})]},
     "processes list": _list(_message("ProcessExecution")),
     "processes show": _message("ProcessExecution"),
