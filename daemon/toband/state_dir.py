@@ -14,6 +14,8 @@ from datetime import datetime
 from toband import stored_json
 
 _TRIES = 500
+_MODE = 0o750
+"""Of the state directory: the group may connect to the socket."""
 
 
 class StateDirError(Exception):
@@ -37,7 +39,7 @@ class NoticedBoot:
         """A disk that takes no writes does not prevent serving."""
         facts = {"boot_id": self._boot_id, "at": self.at.isoformat(), "done": self.done}
         with contextlib.suppress(OSError):
-            with open(f"{self._path}.new", "w", encoding="utf-8") as file:
+            with open(f"{self._path}.new", "w", encoding="utf-8", opener=_readable) as file:
                 json.dump(facts, file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -58,7 +60,9 @@ class StateDir:
         """Takes the lock. Raises StateDirError with the pid of the daemon that has it."""
         try:
             for path in (self.path, self.join("runs")):
-                os.makedirs(path, mode=0o750 if path == self.path else 0o700, exist_ok=True)
+                os.makedirs(path, mode=_MODE if path == self.path else 0o700, exist_ok=True)
+                if path == self.path:
+                    _close_new(path)
             lock = os.open(self.join("toband.lock"), os.O_RDWR | os.O_CREAT, 0o640)
         except OSError as error:
             raise StateDirError(
@@ -83,7 +87,7 @@ class StateDir:
             "version": version,
         }
         own = self.join("toband.json.new")
-        with open(own, "w", encoding="utf-8") as file:
+        with open(own, "w", encoding="utf-8", opener=_readable) as file:
             json.dump(facts, file)
         _replace(own, self.join("toband.json"))
 
@@ -92,7 +96,7 @@ class StateDir:
         path = self.join(name)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{path}.new")
-        with open(f"{path}.new", "x", encoding="utf-8") as file:
+        with open(f"{path}.new", "x", encoding="utf-8", opener=_readable) as file:
             file.write(text(os.fstat(file.fileno())))
             file.flush()
             os.fsync(file.fileno())
@@ -149,6 +153,23 @@ class StateDir:
                 os.ftruncate(self._lock, 0)
             os.close(self._lock)
             self._lock = -1
+
+
+def _close_new(path: str) -> None:
+    """Gives an empty directory that somebody made for the daemon the mode of one that the daemon makes.
+
+    A directory with entries may have other users; the doctor reports its mode. Raises OSError.
+    """
+    if sys.platform == "win32":
+        return
+    facts = os.stat(path)
+    if facts.st_mode & 0o777 & ~_MODE and facts.st_uid == os.geteuid() and not os.listdir(path):
+        os.chmod(path, facts.st_mode & (0o7000 | _MODE))
+
+
+def _readable(path: str, flags: int) -> int:
+    """Whatever the umask, only the owner writes."""
+    return os.open(path, flags, 0o644)
 
 
 def _executable(path: str, flags: int) -> int:

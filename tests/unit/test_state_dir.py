@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +26,15 @@ def test_one_at_a_time_and_the_next_when_it_is_released(tmp_path: Path) -> None:
     first.release()
     second.acquire()
     second.release()
+
+
+def test_a_directory_with_entries_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "of-somebody").touch()
+    state = StateDir(str(tmp_path))
+    state.acquire()
+    state.release()
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
 
 
 def test_who_was_refused_takes_nothing_from_the_owner(tmp_path: Path) -> None:

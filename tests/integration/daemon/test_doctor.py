@@ -178,6 +178,25 @@ def test_what_is_open_to_others_is_closed(daemon: Daemon, ended: str) -> None:
     assert only(examine(daemon), "permissions")[0] == OK
 
 
+@pytest.mark.parametrize("made", [None, 0o755, 0o2777])
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_what_the_daemon_makes_is_as_the_doctor_wants_it(tmp_path: Path, made: int | None, umask: int) -> None:
+    state = tmp_path / "s"
+    if made is not None:
+        state.mkdir()
+        state.chmod(made)
+    before = os.umask(umask)
+    try:
+        with running_daemon(state) as running:
+            running.apply("name: quick\ndescription: x\nsteps: [{name: only, run: echo done}]\n")
+            running.run("quick")
+            assert only(examine(running), "permissions")[0] == OK
+            assert mode(state) & 0o027 == 0
+            assert [path.name for path in state.iterdir() if mode(path) & 0o002] == []
+    finally:
+        os.umask(before)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_what_belongs_to_somebody_else_is_told(daemon: Daemon, ended: str) -> None:
     path = daemon.state_dir / "runs" / ended
