@@ -102,7 +102,9 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
     written = {migrations + path.name for path in (ROOT / "daemon" / migrations).glob("*.py")}
     assert written
     assert shipped >= written
-    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {
+    manuals = {name.rpartition("/")[2] for name in names if ".data/data/share/man/man1/" in name}
+    assert manuals >= {"toban.1", "toban-runs.1"}
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name and ".data/" not in name} == {
         "toban",
         "toband",
     }

@@ -102,7 +102,7 @@ _EXAMPLES: Final = """\
 # What is probably the name or the id of a run.
 _RUN: Final = re.compile(r"[^\s#']+#\d+|(?=.*\d)[0-9a-f-]{8,36}", re.ASCII)
 
-PROGRAM: Final = Program("toban", SECTIONS, load=_load, shared=options, help_text=_help)
+PROGRAM: Final = Program("toban", SECTIONS, load=_load, shared=options, help_text=_help, examples=_EXAMPLES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

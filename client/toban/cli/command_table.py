@@ -55,6 +55,7 @@ SECTIONS: Final = {
     "This program": (
         Entry("context", "Name daemons, and choose the one to use.", "context"),
         Entry("completion", "Print the completion script for a shell.", "completion"),
+        Entry("man", "Print a manual page, for `man -l -`, or write all of them.", "man"),
         Entry("schema", "Print the JSON Schema of what -o json writes.", "schema"),
         Entry("version", "Show the version of this client.", "version"),
     ),

@@ -111,30 +111,73 @@ def test_the_script(bare: Cli, shell: str) -> None:
     assert bare("completion", "tcsh").code == 2
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_in_a_real_bash(daemon: FakeDaemon, tmp_path: Path) -> None:
+@pytest.fixture
+def toban(daemon: FakeDaemon, tmp_path: Path) -> Path:
+    """A directory with the program, for a real shell. The daemon has the workflows nightly and noon."""
     daemon.add_workflow("nightly")
     daemon.add_workflow("noon")
-    toban = tmp_path / "toban"
     program = (
         "import sys; from toban.cli import main; from toban.cli.args import completers; "
         f"completers._TIMEOUT = {DEADLINE}; sys.exit(main())"
     )
-    toban.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{program}" "$@"\n')
-    toban.chmod(0o755)
-    script = f"""
-        PATH={tmp_path}:$PATH
-        eval "$(toban completion bash)"
-        COMP_WORDS=(toban run n) COMP_CWORD=2
-        _toban_completion toban
-        echo "${{COMPREPLY[@]}}"
-    """
+    path = tmp_path / "toban"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{program}" "$@"\n')
+    path.chmod(0o755)
+    (tmp_path / "noted.yaml").touch()
+    return tmp_path
+
+
+def in_shell(daemon: FakeDaemon, toban: Path, *command: str) -> str:
     done = subprocess.run(
-        ["bash", "--norc", "-c", script],
-        env={"TOBAN_SERVER": daemon.address, "PATH": "/usr/bin:/bin"},
+        command,
+        env={"TOBAN_SERVER": daemon.address, "PATH": f"{toban}:/usr/bin:/bin", "TERM": "dumb", "HOME": str(toban)},
+        cwd=toban,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=DEADLINE,
         check=True,
     )
-    assert (done.stdout, done.stderr) == ("nightly noon\n", "")
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_in_a_real_bash(daemon: FakeDaemon, toban: Path) -> None:
+    script = """
+        eval "$(toban completion bash)"
+        COMP_WORDS=(toban run n) COMP_CWORD=2
+        _toban_completion toban
+        echo "${COMPREPLY[@]}"
+    """
+    assert in_shell(daemon, toban, "bash", "--norc", "-c", script) == "nightly noon\n"
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_in_a_real_fish(daemon: FakeDaemon, toban: Path) -> None:
+    script = """
+        toban completion fish | source
+        complete -C 'toban run n'
+        complete -C 'toban apply n'
+        complete -C 'toban runs sh'
+    """
+    found = in_shell(daemon, toban, "fish", "--no-config", "-c", script).splitlines()
+    # Files only where there are no names to offer.
+    assert found[:3] == ["nightly", "noon", "noted.yaml"]
+    assert found[3].startswith("show\t")
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+def test_in_a_real_zsh(daemon: FakeDaemon, toban: Path) -> None:
+    script = """
+        compdef() { :; }
+        _describe() { print -rl -- ${(P)2}; }
+        _files() { print files; }
+        eval "$(toban completion zsh)"
+        words=(toban run n) CURRENT=3; _toban_completion
+        words=(toban apply n) CURRENT=3; _toban_completion
+        words=(toban runs sh) CURRENT=3; _toban_completion
+    """
+    found = in_shell(daemon, toban, "zsh", "-f", "-c", script).splitlines()
+    assert found[:3] == ["nightly", "noon", "files"]
+    assert found[3].startswith("show:")

@@ -100,6 +100,7 @@ COMMANDS = [
     "context rename",
     "context remove",
     "completion",
+    "man",
     "schema",
     "version",
 ]

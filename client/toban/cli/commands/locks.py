@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 from toban.cli.args.names import connect, run_id
 from toban.cli.human_text import clock
 from toban.cli.render.output import Column, emit_list
-from toban.cli.render.reason_text import lock_user
 from toban.cli.session import OutputOption, session, shown
 from toban.cli.syntax import Argument, Context, Group, Option
 from toban.quantity_text import counted
@@ -51,11 +50,15 @@ def list_(ctx: Context, output: OutputOption = None) -> None:
 
 
 def _holders(lock: system_pb2.Lock) -> str:
+    from toban.cli.render.reason_text import lock_user
+
     left = (f"processes left by {each.workflow} step {each.step} since {clock(each.since)}" for each in lock.leftovers)
     return "; ".join([*map(lock_user, lock.holders), *left])
 
 
 def _waiting(lock: system_pb2.Lock) -> str:
+    from toban.cli.render.reason_text import lock_user
+
     names = "; ".join(map(lock_user, lock.waiting))
     more = lock.waiting_total - len(lock.waiting)
     return f"{names}; and {more} more" if more > 0 else names

@@ -35,9 +35,14 @@ _FISH = """\
 function _{name}_completion
     set -lx COMP_WORDS (string join \\n -- (commandline -opc) (commandline -ct))
     set -lx COMP_CWORD (count (commandline -opc))
-    {variable}=complete_fish {name}
+    set -l found ({variable}=complete_fish {name})
+    if set -q found[1]
+        printf '%s\\n' $found
+    else
+        __fish_complete_path (commandline -ct)
+    end
 end
-complete --command {name} --arguments "(_{name}_completion)"
+complete --command {name} --no-files --arguments "(_{name}_completion)"
 """
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 SHELLS = tuple(_SCRIPTS)
@@ -74,7 +79,7 @@ def answer(program: Program, environment: Mapping[str, str]) -> str | None:
 
 def complete(program: Program, before: Sequence[str], typed: str) -> list[tuple[str, str]]:
     """The words that may follow, each with its help."""
-    context = Context(program.name)
+    context = Context(program)
     found = program.find(context, before, lenient=True)
     command = found.command
     own = parameters(command.function) if isinstance(command, Command) else []

@@ -8,7 +8,10 @@ A parameter is a str, int, float, bool or an Enum, may be a list of them, and ma
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from toban.cli.syntax.program import Program
 
 Completer = Callable[..., list[str]]
 """Returns the words that complete a value, from the incomplete word or from the Context and the word."""
@@ -61,10 +64,11 @@ class Argument:
 class Context:
     """One command line that is being run or completed: the options before and after the command, and its values."""
 
-    __slots__ = ("globals", "params", "path")
+    __slots__ = ("globals", "params", "path", "program")
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.path = program.name
         self.globals: dict[str, Any] = {}
         """The options that every command has, by parameter name."""
         self.params: dict[str, Any] = {}

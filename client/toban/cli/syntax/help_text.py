@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
 from toban.cli.syntax.declare import Command, Group, Option, summary
@@ -24,7 +24,7 @@ def command_help(path: str, command: Command) -> str:
     parts = [f"Usage: {' '.join([path, '[OPTIONS]', *words])}", description(command.help)]
     if arguments:
         parts.append(section("Arguments", [(each.metavar, each.spec.help) for each in arguments]))
-    parts.append(section("Options", [*map(_option_row, options), help_row()]))
+    parts.append(section("Options", [*map(option_row, options), help_row()]))
     parts.append(f"Options before and after the command: see `{path.partition(' ')[0]} --help`.")
     return "\n\n".join(parts)
 
@@ -40,7 +40,7 @@ def help_row() -> tuple[str, str]:
     return "-h, --help", "Show this message and exit."
 
 
-def _option_row(parameter: Parameter) -> tuple[str, str]:
+def option_row(parameter: Parameter) -> tuple[str, str]:
     spec = parameter.spec
     assert isinstance(spec, Option)
     on = [name for name in spec.names if name not in spec.off]
@@ -65,7 +65,7 @@ def _default(parameter: Parameter) -> str:
 
 def option_section(found: Iterable[Parameter], further: Sequence[tuple[str, str]]) -> str:
     """The options of every command."""
-    return section("Options", [*map(_option_row, found), *further])
+    return section("Options", [*map(option_row, found), *further])
 
 
 def section(heading: str, rows: Sequence[tuple[str, str]]) -> str:
@@ -85,13 +85,18 @@ def section(heading: str, rows: Sequence[tuple[str, str]]) -> str:
 def description(text: str) -> str:
     """The paragraphs of a docstring, indented by two."""
     shown = []
+    for kept, lines in paragraphs(text):
+        wrapped = lines if kept else wrap(" ".join(lines), width() - 2)
+        shown.append("\n".join(f"  {line}".rstrip() for line in wrapped))
+    return "\n\n".join(shown)
+
+
+def paragraphs(text: str) -> Iterator[tuple[bool, list[str]]]:
+    """The lines of each paragraph of a docstring, and whether they stay as they are."""
     for paragraph in _dedented(text).split("\n\n"):
         lines = paragraph.strip("\n").split("\n")
-        if lines[0].strip() == _RAW:
-            shown.append("\n".join(f"  {line}".rstrip() for line in lines[1:]))
-        else:
-            shown.append("\n".join(f"  {line}" for line in wrap(" ".join(lines), width() - 2)))
-    return "\n\n".join(shown)
+        kept = lines[0].strip() == _RAW
+        yield kept, lines[1:] if kept else lines
 
 
 def wrap(text: str, most: int) -> list[str]:

@@ -38,8 +38,11 @@ class Program:
         load: Callable[[Entry], Command | Group],
         shared: Callable[..., None],
         help_text: Callable[[], str],
+        examples: str = "",
     ) -> None:
         self.name = name
+        self.sections = sections
+        self.examples = examples
         self.entries = {entry.name: entry for entries in sections.values() for entry in entries}
         self._load = load
         self._shared_by = shared
@@ -57,7 +60,7 @@ class Program:
         given = list(words)
         if given[:1] == ["help"] and not any(word.startswith("-") for word in given[1:]):
             given = [*given[1:], HELP[0]]
-        context = Context(self.name)
+        context = Context(self)
         try:
             found = self.find(context, given)
             prepared(context)
@@ -68,7 +71,7 @@ class Program:
             parser.bind(parser.parse(found.rest))
         except HelpWanted:
             # Options that stand behind it do not matter.
-            found = self.find(Context(self.name), [word for word in given if word not in HELP], lenient=True)
+            found = self.find(Context(self), [word for word in given if word not in HELP], lenient=True)
             print(self.help(found.command, found.context.path))
             return
         prepared(context)
