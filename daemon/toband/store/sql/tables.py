@@ -44,6 +44,7 @@ from toband.store.sql.columns import JsonText, Key, Micros, Name, Prose
 
 ACTIVE_RUNS = [state for state in RunState if not state.terminal]
 FAILED_RUNS = [RunState.FAILED, RunState.TIMED_OUT]
+HAS_FAILED = "state IN ('{}')".format("', '".join(FAILED_RUNS))
 OPEN_STEPS = [state for state in StepState if not state.terminal]
 BAD_ATTEMPTS = [AttemptState.FAILED, AttemptState.TIMED_OUT, AttemptState.CANCELLED, AttemptState.LOST]
 """States of ended attempts that did not succeed."""
@@ -257,7 +258,7 @@ runs = Table(
     Index(None, "state", "id"),
     _linked("parent_run", "id"),
     _linked("retry_of", "id"),
-    _linked("finished_at", "id", condition="state IN ('{}')".format("', '".join(FAILED_RUNS))),
+    _linked("state", "finished_at", "id", condition=HAS_FAILED),
 )
 
 # The labels of runs again, for searches; with the workflow, so that runs of one workflow are found as fast.

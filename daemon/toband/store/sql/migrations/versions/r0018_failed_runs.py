@@ -12,5 +12,5 @@ FAILED = "state IN ('FAILED', 'TIMED_OUT')"
 
 
 def upgrade() -> None:
-    there = sa.text(FAILED)
-    op.create_index("ix_runs_finished_at_id", "runs", ["finished_at", "id"], sqlite_where=there, postgresql_where=there)
+    there, columns = sa.text(FAILED), ["state", "finished_at", "id"]
+    op.create_index("ix_runs_state_finished_at_id", "runs", columns, sqlite_where=there, postgresql_where=there)
