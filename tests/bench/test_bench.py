@@ -99,6 +99,10 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
         "loaded",
         "idle",
         "due",
+        "pages",
+        "status",
+        "changes",
+        "boot",
     }
     for name, result in results.items():
         compared = name in (
@@ -115,6 +119,9 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
             "resolve",
             "emit",
             "start",
+            "pages",
+            "status",
+            "changes",
         )
         assert result.keys() >= {"what", "ours", "more", "target", "holds"}
         assert ("ratio" in result) == ("floor" in result) == compared
@@ -144,6 +151,10 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
         "loaded": {"at_most": 160},
         "idle": {"at_most": 1},
         "due": {"at_most": 1500},
+        "pages": {"at_most": 3},
+        "status": {"at_most": 3},
+        "changes": {"at_most": 3},
+        "boot": {"at_most": 3000},
     }
 
 

@@ -24,6 +24,7 @@ from scripts.lib.bench.errors import BenchError, NotDurableError
 from scripts.lib.bench.measures import NAMES, Bench
 from scripts.lib.bench.results import Result
 from scripts.lib.bench.sizes import Sizes
+from scripts.lib.bench.stored_runs import BYTES_EACH
 
 EXIT_MISSED = 1
 EXIT_NO_RESULT = 2
@@ -108,7 +109,7 @@ def _check_place(work: Path, sizes: Sizes, quick: bool) -> None:
             f"cannot measure in {work.parent}: it is {kind}, where a sync costs nothing; "
             "name a directory on a disk with --dir"
         )
-    needed = (sizes.rounds + 3) * sizes.log
+    needed = (sizes.rounds + 3) * sizes.log + sizes.stored * BYTES_EACH
     free = shutil.disk_usage(work).free
     if free < needed:
         raise BenchError(

@@ -10,6 +10,9 @@
     postpone PROGRAM COUNT AT   makes the first of them due at AT, in seconds since the epoch
     ready COUNT              waits until that many schedules are known, and the time of the next
     collect                  a pass of retention
+    pages PAGE COUNT         the first page of runs and a later one, COUNT times each
+    status COUNT             what `toban status` asks for, and a page of summaries, COUNT times
+    changes COUNT            the beginning of a stream of all runs, without and with a position, COUNT times
 
 Prints JSON. Connects before the measurement starts.
 """
@@ -24,6 +27,7 @@ if sys.platform == "win32":
 import asyncio
 import json
 import resource
+import statistics
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -162,6 +166,50 @@ class Driver:
         done = self._system.CollectGarbage(system_pb2.CollectGarbageRequest(), timeout=TIMEOUT)
         return {"runs": done.run_count}
 
+    def pages(self, number: str, count: str) -> dict[str, Any]:
+        def page(token: str) -> run_pb2.ListRunsResponse:
+            found = self._runs.ListRuns(run_pb2.ListRunsRequest(page_token=token), timeout=TIMEOUT)
+            if len(found.runs) != 50:
+                raise SystemExit(f"a page has {len(found.runs)} runs")
+            return found
+
+        token = ""
+        for _ in range(int(number) - 1):
+            token = page(token).next_page_token
+        return {"first": _median(int(count), lambda: page("")), "far": _median(int(count), lambda: page(token))}
+
+    def status(self, count: str) -> dict[str, Any]:
+        def overview() -> None:
+            self._system.GetInfo(system_pb2.GetInfoRequest(), timeout=TIMEOUT)
+            request = workflow_pb2.GetOverviewRequest(max_workflows=50)
+            if not self._workflows.GetOverview(request, timeout=TIMEOUT).summaries:
+                raise SystemExit("the overview is empty")
+
+        def summaries() -> None:
+            request = workflow_pb2.ListWorkflowSummariesRequest(page_size=50)
+            if not self._workflows.ListWorkflowSummaries(request, timeout=TIMEOUT).summaries:
+                raise SystemExit("there are no summaries")
+
+        return {"seconds": _median(int(count), overview), "summaries": _median(int(count), summaries)}
+
+    def changes(self, count: str) -> dict[str, Any]:
+        begin = self._runs.WatchRuns(run_pb2.WatchRunsRequest(), timeout=TIMEOUT)
+        position = next(iter(begin)).position
+        begin.cancel()
+        self._start(workflows.scheduled_name(0))
+
+        def first(request: run_pb2.WatchRunsRequest) -> None:
+            stream = self._runs.WatchRuns(request, timeout=TIMEOUT)
+            for message in stream:
+                if not message.initial:
+                    break
+            stream.cancel()
+
+        return {
+            "seconds": _median(int(count), lambda: first(run_pb2.WatchRunsRequest())),
+            "resumed": _median(int(count), lambda: first(run_pb2.WatchRunsRequest(position=position))),
+        }
+
     def _start(self, workflow: str) -> str:
         request = run_pb2.StartRunRequest(workflow=workflow)
         return self._runs.StartRun(request, timeout=TIMEOUT).run.id
@@ -197,6 +245,17 @@ def _for_each(count: int, call: Callable[[int], None]) -> float:
         # The list raises the exceptions of the calls.
         list(pool.map(call, range(count)))
     return time.perf_counter() - began
+
+
+def _median(count: int, call: Callable[[], object]) -> float:
+    """The median of the seconds that calls take, after one that is not counted."""
+    call()
+    took = []
+    for _ in range(count):
+        began = time.perf_counter()
+        call()
+        took.append(time.perf_counter() - began)
+    return statistics.median(took)
 
 
 def _processor_time() -> float:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from scripts.lib.bench import client, events, memory, scheduled, workflows, written
+from scripts.lib.bench import client, events, memory, scheduled, stored_runs, workflows, written
 from scripts.lib.bench.daemon import (
     DRIVE_WITHIN,
     FLOORS,
@@ -30,7 +30,7 @@ from scripts.lib.bench.results import Result, Series, Target
 from scripts.lib.bench.sizes import MB, Sizes
 
 _OWN: Final = ("memory", "chain", "fanout", "graph", "rows", "items", "log", "trigger")
-NAMES: Final = (*_OWN, *client.NAMES, *events.NAMES, *scheduled.NAMES)
+NAMES: Final = (*_OWN, *client.NAMES, *events.NAMES, *scheduled.NAMES, *stored_runs.NAMES)
 SMALL_CHUNK: Final = 64 * 1024
 LARGE_CHUNK: Final = 1024 * 1024
 LINE: Final = 100
@@ -58,6 +58,8 @@ class Bench:
         if names & set(scheduled.NAMES):
             schedules = scheduled.Schedules(self._work, self._program, self._sizes, self._say)
             results += schedules.run(names)
+        if names & set(stored_runs.NAMES):
+            results += stored_runs.StoredRuns(self._work, self._program, self._sizes, self._say).run(names)
         return results
 
     def _work_done(self, names: set[str]) -> list[Result]:

@@ -13,6 +13,8 @@ class Sizes:
     """`calls` of `toban` are one sample. `scheduled` workflows have a schedule, and `due` of them are due together.
     `listening` ones listen to events, `candidates` to each type; a round resolves `resolved` events.
 
+    `stored` runs of `stored_workflows` are compared with `few_stored` of as many; `far_page` is a page of their list.
+
     In seconds: how long a daemon is left idle before its memory is read (`settle`), the time between the last change of
     a schedule and the second in which it is due (`calm`), and how long the processor time of an `idle` one is measured.
     """
@@ -33,6 +35,11 @@ class Sizes:
     listening: int = 10_000
     candidates: int = 100
     resolved: int = 200
+    stored: int = 1_000_000
+    few_stored: int = 1_000
+    stored_workflows: int = 10_000
+    far_page: int = 1_000
+    list_calls: int = 20
     idle: float = 10.0
     settle: float = 1.0
     calm: float = 2.0
@@ -56,6 +63,11 @@ class Sizes:
             listening=40,
             candidates=10,
             resolved=3,
+            stored=400,
+            few_stored=100,
+            stored_workflows=20,
+            far_page=6,
+            list_calls=2,
             idle=0.2,
             settle=0.1,
             calm=0.5,
