@@ -172,14 +172,15 @@ class RunCalls(Calls):
         created_after: datetime | None = None,
         created_before: datetime | None = None,
         number: int = 0,
+        ids: Iterable[str] = (),
         page_size: int = 0,
     ) -> AsyncGenerator[run_pb2.Run, None]:
         """Runs, newest first, without their steps: those that match everything that is given.
 
-        `number` needs `workflow`. `params` are values as text. With `params` or `text` each call examines a limited
-        number of runs, so that a search for few of many runs takes many calls.
+        `number` needs `workflow`, and `ids` are at most 500. `params` are values as text. With `params` or `text` each
+        call examines a limited number of runs, so that a search for few of many runs takes many calls.
         """
-        wanted = list(states)
+        wanted, of_ids = list(states), list(ids)
 
         async def fetch(token: str) -> tuple[list[run_pb2.Run], str]:
             answer = await self._connection.call(
@@ -195,6 +196,7 @@ class RunCalls(Calls):
                     created_after=None if created_after is None else to_timestamp(created_after),
                     created_before=None if created_before is None else to_timestamp(created_before),
                     number=number,
+                    ids=of_ids,
                     page_size=page_size,
                     page_token=token,
                 ),

@@ -2515,6 +2515,7 @@ class ListRunsRequest(_message.Message):
     CREATED_AFTER_FIELD_NUMBER: _builtins.int
     CREATED_BEFORE_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
+    IDS_FIELD_NUMBER: _builtins.int
     workflow: _builtins.str
     """Only runs of this workflow, if set."""
     page_size: _builtins.int
@@ -2552,6 +2553,10 @@ class ListRunsRequest(_message.Message):
     def created_before(self) -> _timestamp_pb2.Timestamp:
         """Only runs that were created before this time, to the millisecond."""
 
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only runs with one of these ids, if any is given; at most 500."""
+
     def __init__(
         self,
         *,
@@ -2567,10 +2572,11 @@ class ListRunsRequest(_message.Message):
         created_after: _timestamp_pb2.Timestamp | None = ...,
         created_before: _timestamp_pb2.Timestamp | None = ...,
         number: _builtins.int = ...,
+        ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_after", b"created_after", "created_before", b"created_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_after", b"created_after", "created_before", b"created_before", "labels", b"labels", "number", b"number", "page_size", b"page_size", "page_token", b"page_token", "params", b"params", "parent_run", b"parent_run", "retry_of", b"retry_of", "states", b"states", "text", b"text", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_after", b"created_after", "created_before", b"created_before", "ids", b"ids", "labels", b"labels", "number", b"number", "page_size", b"page_size", "page_token", b"page_token", "params", b"params", "parent_run", b"parent_run", "retry_of", b"retry_of", "states", b"states", "text", b"text", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,6 +24,7 @@ from toband.ports import IdKind, LogKind
 
 # Numbers of runs are stored in 32 bits.
 _MOST_RUNS: Final = 2**31 - 1
+_MOST_IDS: Final = 500
 _ID_PART: Final = re.compile(r"[0-9a-f-]{4,36}", re.ASCII)
 _ID_KINDS: Final = {
     pb.ID_KIND_RUN: IdKind.RUN,
@@ -155,6 +156,12 @@ def run_number(request: pb.ListRunsRequest) -> int:
     if request.number and not request.workflow:
         raise InvalidFieldError("number", "requires `workflow`")
     return request.number
+
+
+def run_ids(request: pb.ListRunsRequest) -> frozenset[str]:
+    if len(request.ids) > _MOST_IDS:
+        raise InvalidFieldError("ids", f"must be at most {_MOST_IDS}, found {len(request.ids)}")
+    return frozenset(request.ids)
 
 
 def id_kind(value: pb.IdKind.ValueType) -> IdKind:

@@ -201,7 +201,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         states = [run_requests.run_state(state) for state in request.states]
         after, newest = run_requests.created_between(request)
         first = pages.last(request.page_token) or newest
-        number = run_requests.run_number(request)
+        number, ids = run_requests.run_number(request), run_requests.run_ids(request)
         titles: dict[str, str] = {}
 
         async def read_before(before: str, count: int) -> Sequence[Run]:
@@ -215,6 +215,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                 labels=request.labels,
                 after=after,
                 number=number,
+                ids=ids,
             )
 
         async def read(last: Run | None, count: int) -> Sequence[Run]:

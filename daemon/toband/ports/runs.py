@@ -72,11 +72,12 @@ class RunStore(Protocol):
         labels: Mapping[str, str] | None = None,
         after: str = "",
         number: int = 0,
+        ids: Collection[str] = (),
     ) -> Sequence[Run]:
         """Newest first (ids are uuid7 and sort by time), with an id below `before` and above `after`, without steps.
 
         `parent_run`: only its children; `retry_of`: only runs that repeat that run; `labels`: only runs with all of
-        them; `number`: only the run of the workflow with it.
+        them; `number`: only the run of the workflow with it; `ids`: only runs with one of these, at most 500.
         """
         ...
 

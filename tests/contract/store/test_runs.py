@@ -275,6 +275,9 @@ async def test_runs_are_found_by_number_and_between_ids(store: Store) -> None:
     assert await found(workflow="other", number=2, labels={"env": "prod"}, before=ids[4], after=ids[2]) == [3]
     assert await found(workflow="other", number=2, before=ids[3]) == []
     assert await found(after=ids[1], before=ids[4]) == [3, 2]
+    assert await found(ids={ids[0], ids[4], ids[5], "none"}) == [5, 4, 0]
+    assert await found(ids={ids[0], ids[4], ids[5]}, workflow="backup", limit=1) == [4]
+    assert await found(ids={ids[0], ids[4]}, before=ids[4], states=[RunState.PENDING]) == [0]
     assert await found(after=ids[1], states=[RunState.PENDING, RunState.RUNNING], workflow="backup") == [4, 2]
     assert await found(after=ids[2], labels={"env": "prod"}) == [5, 4, 3]
 

@@ -159,6 +159,7 @@ ASKED: dict[str, Ask] = {
         parent_run=run.id, states=[RunState.FAILED], workflow="backup"
     ),
     "list_runs number": lambda store, run: store.list_runs(workflow="backup", number=1, labels={"a": "b"}),
+    "list_runs ids": lambda store, run: store.list_runs(ids=[run.id], workflow="backup"),
     "list_runs between": lambda store, run: store.list_runs(workflow="backup", after="0", before=run.id),
     "list_runs between states": lambda store, run: store.list_runs(states=[RunState.FAILED], after="0"),
     "find_ids start": lambda store, run: store.find_ids(IdKind.RUN, run.id[:8], 10),

@@ -103,6 +103,7 @@ class Runs(Control):
                 if request.workflow in ("", record.run.workflow)
                 and (not request.states or record.run.state in request.states)
                 and request.retry_of in ("", record.run.retry_of)
+                and (not request.ids or record.run.id in request.ids)
                 and request.number in (0, record.run.number)
                 and _between(request, record.run)
             ]

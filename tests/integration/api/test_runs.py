@@ -137,6 +137,9 @@ def test_runs_are_listed_by_number_and_time_and_found_by_a_part_of_their_id(daem
     ids = [run.id for run in made]
     assert listed(daemon, workflow="numbered", number=2) == [ids[1]]
     assert listed(daemon, workflow="numbered", number=4) == []
+    assert listed(daemon, ids=[ids[2], ids[0]]) == [ids[2], ids[0]]
+    assert listed(daemon, 1, ids=[ids[2], ids[0]]) == [ids[2], ids[0]]
+    assert refused(partial(listed, daemon, ids=[str(n) for n in range(501)])).violations[0][0] == "ids"
     middle = made[1].created_at
     assert set(listed(daemon, workflow="numbered", created_after=middle)) >= set(ids[1:])
     assert ids[0] in listed(daemon, workflow="numbered", created_before=middle) or made[0].created_at == middle

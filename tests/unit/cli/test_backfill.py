@@ -37,8 +37,7 @@ def test_what_would_start(cli: Cli, daemon: FakeDaemon) -> None:
         "would start 2 runs of nightly; the first for 2026-01-01 03:00:00+00:00, the last for 2026-01-03 "
         "03:00:00+00:00; 1 due time has a run already; nothing was started\n"
     )
-    request = daemon.seen[-1]
-    assert isinstance(request, pb.BackfillScheduleRequest)
+    (request,) = (each for each in daemon.seen if isinstance(each, pb.BackfillScheduleRequest))
     assert (request.validate_only, request.schedule_index, request.scope, request.limit) == (True, 0, "quick", 1000)
     assert request.params["n"] == "3"
     assert (request.from_time.ToDatetime(UTC), request.to_time.ToDatetime(UTC)) == (

@@ -252,7 +252,7 @@ def test_processes_of_all_runs(cli: Cli, failed: RunRecord, daemon: FakeDaemon) 
     )
     arguments = ["-w", "nightly", "-j", "build", "--run", "nightly#2", "-s", "failed", "-s", "timed-out"]
     result = cli("processes", "list", *arguments, "--since", "2026-02-01T09:00Z", "--until", "2026-02-02T09:00Z")
-    assert result.out.splitlines()[1].split()[:4] == ["nightly", "build", "1", "failed"]
+    assert result.out.splitlines()[1].split()[:4] == ["nightly#2", "build", "1", "failed"]
     asked = next(each for each in reversed(daemon.seen) if isinstance(each, run_pb2.ListProcessExecutionsRequest))
     assert (asked.workflow, asked.job, asked.run_id) == ("nightly", "build", failed.run.id)
     assert list(asked.states) == [run_pb2.PROCESS_STATE_FAILED, run_pb2.PROCESS_STATE_TIMED_OUT]

@@ -198,6 +198,16 @@ def test_the_ledger(cli: Cli, daemon: FakeDaemon) -> None:
     assert first["outcome"] == "fired"
 
 
+def test_the_ledger_names_its_runs(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.add_workflow("nightly")
+    daemon.fires += [
+        fire("2026-02-03T00:15:30Z", "FIRED", run_id=run_id) for run_id in (daemon.add_run("nightly").run.id, "deleted")
+    ]
+    _, first, second = cli("why", "nightly", "--ledger").out.splitlines()
+    assert (first.split()[-1], second.split()[-1]) == ("nightly#1", "deleted")
+    assert daemon.calls["ListRuns"] == 1
+
+
 def test_the_ledger_of_a_subject_tells_how_late_it_was(cli: Cli, daemon: FakeDaemon) -> None:
     """What it told, it told by an event: the line has no run."""
     daemon.fires += [

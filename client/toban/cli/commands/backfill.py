@@ -18,7 +18,7 @@ from toban.cli.syntax import Context, Option
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from toban.v1 import workflow_pb2
 
@@ -101,7 +101,20 @@ def backfill(
             limit=most,
             request_id=request_id or None,
         )
-    _show(here, name, found, dry_run)
+        names = {}
+        if here.output is OutputFormat.TABLE:
+            from toban.cli.render.run_names import names_of
+            from toban.cli.render.run_text import run_name
+
+            names = names_of(client, (each.run_id for each in _at_ends(found)), run_name)
+    _show(here, name, found, names, dry_run)
+
+
+def _at_ends(found: Sequence[workflow_pb2.BackfilledTime]) -> Sequence[workflow_pb2.BackfilledTime]:
+    """Those that are shown."""
+    if len(found) <= 2 * _SHOWN_AT_ENDS:
+        return found
+    return [*found[:_SHOWN_AT_ENDS], *found[-_SHOWN_AT_ENDS:]]
 
 
 def _end_of_day(begin: datetime) -> datetime:
@@ -110,7 +123,9 @@ def _end_of_day(begin: datetime) -> datetime:
     return following.astimezone() - timedelta(microseconds=1)
 
 
-def _show(here: Session, name: str, found: Sequence[workflow_pb2.BackfilledTime], dry_run: bool) -> None:
+def _show(
+    here: Session, name: str, found: Sequence[workflow_pb2.BackfilledTime], names: Mapping[str, str], dry_run: bool
+) -> None:
     from toban.v1 import workflow_pb2
 
     started = [each for each in found if each.outcome == workflow_pb2.BACKFILL_OUTCOME_STARTED]
@@ -120,7 +135,7 @@ def _show(here: Session, name: str, found: Sequence[workflow_pb2.BackfilledTime]
                 print(each.local if dry_run else each.run_id)
             return
         case OutputFormat.TABLE:
-            _write(here, name, found, started, dry_run)
+            _write(here, name, found, started, names, dry_run)
         case _:
             emit_data(here, [to_dict(each) for each in found])
 
@@ -130,6 +145,7 @@ def _write(
     name: str,
     found: Sequence[workflow_pb2.BackfilledTime],
     started: Sequence[workflow_pb2.BackfilledTime],
+    names: Mapping[str, str],
     dry_run: bool,
 ) -> None:
     if not found:
@@ -140,14 +156,12 @@ def _write(
         Column("ZONE", lambda each: each.timezone, optional=True),
         Column("SCHEDULE", lambda each: str(each.schedule_index), optional=True),
         Column("STARTED", lambda each: _started(each, dry_run)),
-        Column("RUN", lambda each: each.run_id or "-"),
+        Column("RUN", lambda each: names.get(each.run_id, each.run_id) or "-"),
     ]
-    left_out = len(found) - 2 * _SHOWN_AT_ENDS
-    if left_out > 0:
-        table(here, [*found[:_SHOWN_AT_ENDS], *found[-_SHOWN_AT_ENDS:]], columns)
+    shown_ones = _at_ends(found)
+    table(here, shown_ones, columns)
+    if left_out := len(found) - len(shown_ones):
         here.note(f"{counted(left_out, 'due time')} in between not shown: -o json shows all")
-    else:
-        table(here, found, columns)
     would = "would start" if dry_run else "started"
     parts = [f"{would} {counted(len(started), 'run')} of {shown(name)}"]
     if started:

@@ -12,10 +12,11 @@ from toban.cli.args.names import connect, run_id, whole_id
 from toban.cli.args.time_options import time_option
 from toban.cli.human_text import clock, span
 from toban.cli.render.output import Column, emit_list, emit_one, take
-from toban.cli.session import LimitOption, OutputOption, Session, session, shown
+from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, Context, Group, Option
 
 if TYPE_CHECKING:
+    from toban.sdk import SyncClient
     from toban.v1 import run_pb2
 
 app = Group(
@@ -141,7 +142,7 @@ def list_processes(
             launched_before=before,
             page_size=min(limit + 1, 1000),
         )
-        show_list(here, found, limit)
+        show_list(here, client, found, limit)
 
 
 @app.command()
@@ -167,12 +168,17 @@ def show(
             here,
             found,
             name=found.id,
-            show=lambda: report(here, found, run=names_of(client, [found.run_id]).get(found.run_id, found.run_id)),
+            show=lambda: report(here, found, names_of(client, [found.run_id, found.child_run])),
         )
 
 
 def show_list(
-    here: Session, processes: Iterable[run_pb2.ProcessExecution], limit: int, *, of_run: bool = False
+    here: Session,
+    client: SyncClient,
+    processes: Iterable[run_pb2.ProcessExecution],
+    limit: int,
+    *,
+    of_run: bool = False,
 ) -> None:
     """Writes a list of processes: `of_run`, all of one run."""
     from toban.cli.render.process_text import (
@@ -204,5 +210,11 @@ def show_list(
         Column("ID", lambda process: process.id, optional=True),
     ]
     if not of_run:
-        columns.insert(0, Column("WORKFLOW", lambda process: process.workflow, lambda _: "bold"))
+        names = {}
+        if here.output is OutputFormat.TABLE:
+            from toban.cli.render.run_names import names_of
+            from toban.cli.render.run_text import run_name
+
+            names = names_of(client, (process.run_id for process in found), run_name)
+        columns.insert(0, Column("RUN", lambda process: names.get(process.run_id, process.workflow), lambda _: "bold"))
     emit_list(here, found, columns, name=lambda process: str(process.id), more=more, empty="no processes")

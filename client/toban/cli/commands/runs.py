@@ -229,7 +229,7 @@ def processes(
     here = session(ctx, output)
     with connect(here, f"list the processes of {shown(run)}") as client:
         found = client.list_process_executions(run_id=run_id(client, run), step=step, page_size=min(limit + 1, 1000))
-        show_list(here, found, limit, of_run=True)
+        show_list(here, client, found, limit, of_run=True)
 
 
 app.command()(runs_control.cancel)

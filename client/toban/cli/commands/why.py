@@ -69,13 +69,19 @@ def why(
 def _show_ledger(here: Session, name: str, limit: int, what: str) -> None:
     with connect(here, what) as client, about_workflow(client, name, what):
         found, more = take(client.list_fires(workflow=name, page_size=min(limit + 1, 1000)), limit)
+        names = {}
+        if here.output is OutputFormat.TABLE:
+            from toban.cli.render.run_names import names_of
+            from toban.cli.render.run_text import run_name
+
+            names = names_of(client, (fire.run_id for fire in found), run_name)
     columns: list[Column[workflow_pb2.Fire]] = [
         Column("DUE", lambda fire: clock(fire.due_at), lambda _: "bold"),
         Column("OUTCOME", _outcome, lambda fire: _STYLES.get(_outcome(fire), "")),
         Column("LATE", _late),
         Column("REASON", _reason, folds=True),
         Column("SCHEDULE", lambda fire: fire.schedule_id, optional=True),
-        Column("RUN", lambda fire: fire.run_id or "-"),
+        Column("RUN", lambda fire: names.get(fire.run_id, fire.run_id) or "-"),
     ]
     emit_list(
         here,

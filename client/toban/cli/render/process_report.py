@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,13 +18,13 @@ from toban.v1 import run_pb2
 _LINES: Final = 20
 
 
-def report(here: Session, process: run_pb2.ProcessExecution, *, run: str) -> None:
-    """Writes all about one process; `run` is the name of its run."""
+def report(here: Session, process: run_pb2.ProcessExecution, names: Mapping[str, str]) -> None:
+    """Writes all about one process; `names` are those of runs by id."""
     now = datetime.now(UTC)
     fields(
         here,
         [
-            ("run", run),
+            ("run", names.get(process.run_id, process.run_id)),
             ("step", label(process.step, process.step_title)),
             ("attempt", attempt_text(process)),
             ("job", process.job),
@@ -40,7 +41,7 @@ def report(here: Session, process: run_pb2.ProcessExecution, *, run: str) -> Non
             ("cpu", cpu(process).strip("-")),
             ("memory", memory(process).strip("-")),
             ("output", output_text(process)),
-            ("child run", process.child_run),
+            ("child run", names.get(process.child_run, process.child_run)),
         ],
     )
     cut = [

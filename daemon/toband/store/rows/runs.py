@@ -156,14 +156,20 @@ class SqlRuns(OpenDatabase):
         labels: Mapping[str, str] | None = None,
         after: str = "",
         number: int = 0,
+        ids: Collection[str] = (),
     ) -> Sequence[Run]:
-        if number:
-            query = select(runs).where(runs.c.workflow == workflow, runs.c.number == number)
+        if number or ids:
             others = {"parent_run": parent_run, "retry_of": retry_of}
+            if number:
+                query = select(runs).where(runs.c.workflow == workflow, runs.c.number == number)
+            else:
+                query, others["workflow"] = select(runs), workflow
+            if ids:
+                query = query.where(runs.c.id.in_(list(ids)))
             query = _labelled(query, labels or {}).where(
                 *(unindexed(runs.c[column]) == run_id for column, run_id in others.items() if run_id)
             )
-            query = between(query, runs.c.id, after, before).limit(limit)
+            query = between(query, runs.c.id, after, before).order_by(runs.c.id.desc()).limit(limit)
         elif parent_run or retry_of or labels:
             linked = {"parent_run": parent_run} if parent_run else {"retry_of": retry_of} if retry_of else {}
             query = _linked(linked, labels or {}, after, before).limit(limit)
