@@ -23,6 +23,8 @@ WITHIN = 120.0
 
 # What differs from run to run, and what stands for it in a comparison.
 VARIABLE = (
+    # Shown if a step ran for so long that its use was sampled.
+    (re.compile(r"\nResource use:\n(?:(?!\$ |```).+\n)+"), ""),
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "ID"),
     (re.compile(r"/\S*/toban-dev-\w+"), "DIRECTORY"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?![\d+])"), "TIME"),
@@ -113,6 +115,8 @@ def test_the_page_is_what_happens() -> None:
 
 def test_a_stale_page_is_noticed() -> None:
     assert comparable("hello#1 succeeded after 239ms  x") == comparable("hello#1 succeeded after 1.2s x")
+    sampled = "report ok\n\nResource use:\nSTEP  CPU\nreport  1%\n$ toban logs x\n"
+    assert comparable(sampled) == comparable("report ok\n$ toban logs x\n")
     assert comparable("hello#1 succeeded") != comparable("hello#2 succeeded")
 
 
