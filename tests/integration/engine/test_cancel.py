@@ -1,4 +1,25 @@
-"""Cancelling: recorded at once, ended when every process is gone."""
+"""Cancelling: recorded at once, ended when every process is gone.
+
+The rules of run management in the requirements, and their tests:
+
+| rule | test |
+|---|---|
+| a conditional update tells updated, not found and another state apart | `contract/store/test_saves.py`: `test_a_whole_run`, `test_an_unknown_run_is_not_found`, `test_another_state_is_refused`, `test_a_terminal_run_never_changes` |
+| clients are told the same | `test_cancelling_what_has_ended_is_refused_with_its_state`, `test_a_run_that_does_not_exist_is_not_found` |
+| of concurrent updates one wins | `contract/store/test_saves.py`: `test_of_concurrent_saves_of_one_run_exactly_one_wins` |
+| a run in the queue can only begin or be cancelled | `unit/domain/test_transition.py`: `test_a_run_in_the_queue_never_ends_well` |
+| a failing database changes no result, and is reported | `unit/engine/test_internal_errors.py`: `test_a_database_that_fails_for_a_while_changes_no_result` |
+| the change is repeated until it is stored, once | `e2e/test_failing_disk.py` |
+| a step that cannot be started fails, and its run ends | `unit/domain/test_transition.py`: `test_what_could_not_start_is_not_retryable` |
+| a cancel reaches a step in any state | `unit/domain/test_transition.py`: `test_a_cancel_reaches_a_step_in_every_state_and_phase` |
+| completion wins over a late cancel | `test_a_late_cancel_loses`; `late cancel` in `unit/domain/policy_cases.yaml` |
+| an error of an earlier attempt does not stay | `unit/domain/test_transition.py`: `test_an_error_of_an_earlier_attempt_is_not_left_in_a_step_that_succeeded` |
+| of concurrent starts one wins | `integration/api/test_runs.py`: `test_exactly_one_of_many_starts_at_once_wins` |
+| the current run is the active one, or else the latest | `integration/api/test_runs.py`: `test_the_current_run_is_the_active_one_else_the_latest` |
+| late subscribers get everything and the end at once | `integration/api/test_logs.py`: `test_a_follower_of_an_ended_run_gets_all_and_the_end_at_once`; `integration/api/test_watch.py`: `test_a_late_watcher_gets_one_picture_of_the_end` |
+| times need a zone and are kept in UTC | `contract/store/test_saves.py`: `test_times_need_a_zone`; `contract/store/test_values.py`: `test_times_come_back_in_utc` |
+| any order of all of this | `test_interleavings.py` |
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -87,6 +108,11 @@ def test_cancelling_what_has_ended_is_refused_with_its_state(daemon: Daemon) -> 
         )
         assert refusal.metadata == {"run_id": run.id, "state": state}
         assert daemon.get_run(run.id) == run
+
+
+def test_a_run_that_does_not_exist_is_not_found(daemon: Daemon) -> None:
+    refusal = refused(lambda: daemon.cancel("0192f3a4-5b6c-7d8e-9f01-23456789abcd"))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "RUN_NOT_FOUND")
 
 
 def test_cancelling_twice_and_after_the_end(daemon: Daemon) -> None:

@@ -20,6 +20,7 @@ from toband.domain.run_events import (
     CancelRequested,
     Event,
     LaunchAttempt,
+    PauseRequested,
     RunStarted,
     RunTimeoutPassed,
     not_started,
@@ -28,11 +29,13 @@ from toband.domain.run_model import (
     AttemptState,
     ErrorClass,
     Orphans,
+    Phase,
     RunState,
     StepState,
     TreeCause,
     TreeEnding,
 )
+from toband.domain.state_table import PHASES, RUN_MOVES
 from toband.domain.transition import transition
 
 from .simulator import EPOCH, Simulator
@@ -181,6 +184,57 @@ def test_a_repeated_start_or_cancel_changes_nothing() -> None:
     assert cancelled.state is RunState.RUNNING
     simulator.deliver(CancelRequested())
     assert simulator.run is cancelled
+
+
+EVERY_PHASE: dict[str, dict[str, Any]] = {
+    "works": {"on_failure": "retry", "max_retries": 5, "retry": {"delay": 1}},
+    "collects": {"outputs": [{"name": "o", "path": "o"}]},
+    "loops": {"completion_check": {}, "max_iterations": 9, "interval": 1, "on_failure": "retry"},
+    "asks": {"job_type": "approval", "when": "true", "timeout": 2, "on_failure": "retry"},
+    "waits": {"job_type": "wait", "wait": {"event": "e"}, "timeout": 2, "on_failure": "retry"},
+    "many": {"for_each": "[1, 2]"},
+    "later": {"depends_on": ["works"]},
+}
+
+
+def test_a_cancel_reaches_a_step_in_every_state_and_phase() -> None:
+    met: set[tuple[StepState, Phase]] = set()
+    moments = [second + part for second in range(12) for part in (0.0001, 0.001, 0.005, 0.02, 0.05, 0.2, 0.4, 0.6, 0.8)]
+    for paused_at in (100, 0.5):
+        for moment in moments:
+            outcomes: dict[str, list[int | str]] = {"works": [1, 1, "hang"], "loops.check": [75, 1, 75, 75, 75]}
+            simulator = Simulator(workflow(EVERY_PHASE), outcomes)
+            simulator.at(0, RunStarted())
+            simulator.at(paused_at, PauseRequested())
+            simulator.go_on(until=moment)
+            met |= {(step.state, step.phase) for step in simulator.run.steps.values() if not step.state.terminal}
+            launched = len(simulator.launched)
+            simulator.deliver(CancelRequested())
+            run = simulator.go_on()
+            assert run.state is RunState.CANCELLED
+            assert len(simulator.launched) == launched, "a step began after the cancel"
+            assert not simulator.live
+    assert met == {(state, phase) for state, phases in PHASES.items() for phase in phases}
+
+
+def test_a_run_in_the_queue_never_ends_well() -> None:
+    """What has no beginning has not succeeded, failed or timed out."""
+    after = {after for before, after in RUN_MOVES if before is RunState.PENDING}
+    assert after == {RunState.RUNNING, RunState.CANCELLED}
+    simulator = Simulator(workflow({"a": {}}))
+    run = simulator.run
+    simulator.deliver(RunTimeoutPassed())
+    assert simulator.run is run
+    simulator.deliver(CancelRequested())
+    assert (simulator.run.state, simulator.run.started_at) == (RunState.CANCELLED, None)
+
+
+def test_an_error_of_an_earlier_attempt_is_not_left_in_a_step_that_succeeded() -> None:
+    simulator = Simulator(workflow({"a": {"on_failure": "retry"}}), {"a": [1, 0]})
+    run = simulator.play()
+    assert (run.state, run.error) == (RunState.SUCCEEDED, "")
+    step = run.steps["a"]
+    assert (step.state, step.reason, step.error_class, step.attempts) == (StepState.SUCCEEDED, "", None, 2)
 
 
 def test_a_void_attempt_is_launched_again_under_a_new_token() -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from contract.builders import with_workflow
 from doubles.clock import Clock
@@ -44,7 +45,7 @@ from toband.engine.health import internal_errors
 from toband.engine.health.health_conditions import Health
 from toband.engine.runs.effects import Effects
 from toband.engine.system_events import SystemEvents
-from toband.ports import HealthStatus, Store
+from toband.ports import HealthStatus, RunChange, Store, StoreError
 from toband.store import SqlStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -126,6 +127,23 @@ async def test_an_end_that_cannot_be_saved_is_a_loss_and_reported(stage: Stage) 
     assert "too large for a column" in attempt.error
     assert stage.health.status is HealthStatus.DEGRADED
     assert "run r cannot take in attempt_ended" in stage.detail
+
+
+async def test_a_database_that_fails_for_a_while_changes_no_result(stage: Stage) -> None:
+    """Each failure is logged, and the end is saved when the database is back."""
+    failing = iter(range(2))
+
+    def fail(change: RunChange) -> Exception | None:
+        return StoreError("no space") if change.event == "attempt_ended" and next(failing, None) is not None else None
+
+    stage.store.fail_if("save", fail)
+    with capture_logs() as logs:
+        run = await stage.play(RunStarted(), ended("t-1"))
+    assert run.state is RunState.SUCCEEDED
+    stored = await stage.store.get_run("r")
+    assert (stored.state, stored.error) == (RunState.SUCCEEDED, "")
+    warned = [(each["action"], each["run"], each["error"]) for each in logs if each["log_level"] == "error"]
+    assert warned == [("store_failed", "r", "no space")] * 2
 
 
 async def test_an_event_that_fails_keeps_back_none_behind_it(stage: Stage) -> None:
