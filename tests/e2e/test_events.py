@@ -291,3 +291,30 @@ def touched(inbox: Path) -> bool:
     inbox.with_name("aside").write_text("x")
     inbox.with_name("aside").replace(inbox / "file")
     return True
+
+
+def test_a_watcher_continues_exactly_after_each_event_of_a_killed_daemon(daemon: Daemon) -> None:
+    def watched(after: int, count: int) -> list[tuple[int, str]]:
+        request = event_pb2.WatchEventsRequest(types=["WATCHED"], after_sequence=after)
+        stream = daemon.events.WatchEvents(request, timeout=60)
+        try:
+            assert not next(stream).HasField("event")
+            return [(message.sequence, message.event.id) for _, message in zip(range(count), stream, strict=False)]
+        finally:
+            stream.cancel()
+
+    before = daemon.emit("BEFORE_WATCHED").sequence
+    sent: list[str] = []
+    known: list[tuple[int, str]] = []
+    for life in range(3):
+        sent += [daemon.emit("WATCHED", {"n": number}).id for number in range(3)]
+        known = watched(before, len(sent))
+        assert [event_id for _, event_id in known] == sent
+        for number, (sequence, _) in enumerate(known[:-1]):
+            assert watched(sequence, len(sent) - number - 1) == known[number + 1 :]
+        if life:
+            daemon.stop()
+        else:
+            daemon.kill()
+        daemon.start()
+    assert watched(before, len(sent)) == known
