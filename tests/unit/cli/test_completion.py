@@ -60,7 +60,8 @@ def test_names_of_the_other_things(complete: Complete, daemon: FakeDaemon) -> No
     assert complete("toban dead-letters requeue ") == [letter.id]
     assert complete("toban run weekly --from ") == ["fetch", "build"]
     assert complete("toban run weekly --scope p") == ["publish"]
-    assert complete("toban runs retry nightly --from ") == ["one"]
+    assert complete("toban runs retry nightly --from ") == complete("toban retry nightly --from ") == ["one"]
+    assert complete("toban runs retry --from ") == []
     assert complete("toban runs approve nightly ") == ["one"]
     assert complete("toban runs approve nothing ") == []
 

@@ -157,10 +157,15 @@ def _open_letters(client: SyncClient) -> list[str]:
 
 def _given(ctx: Context) -> dict[str, str]:
     """The `run` or `name` that is already on the command line."""
-    return {key: str(ctx.params[key]) for key in ("run", "name") if key in ctx.params}
+    given: dict[str, str] = {key: str(ctx.params[key]) for key in ("run", "name") if key in ctx.params}
+    # Commands for one run or for many have a list.
+    runs = ctx.params.get("runs") or []
+    return given | {"run": str(runs[0])} if runs else given
 
 
 def _steps(client: SyncClient, given: Mapping[str, str]) -> list[str]:
+    if not given:
+        return []
     if "run" in given:
         return [step.id for step in _run(client, given).steps if not step.parent]
     return [step["id"] for step in _definition(client, given).get("steps", [])]
