@@ -89,6 +89,8 @@ class _Pass:
 
     start: int
     ahead: deque[_Launched] = field(default_factory=deque)
+    waiting: list[Attempt] = field(default_factory=list)
+    """For a slot: they have no output yet."""
     more: bool = True
     latest: datetime = _EPOCH
     shift: int = 0
@@ -167,23 +169,27 @@ class RunLog:
                 yield chunk
 
     async def _look_ahead(self, current: _Pass) -> None:
+        for attempt in [attempt for attempt in current.waiting if not self._waits(attempt.token)]:
+            # It got its slot since, and may print now.
+            current.waiting.remove(attempt)
+            current.add(attempt, begun=self.position.begun(attempt.ordinal))
         while len(current.ahead) < LOOK_AHEAD and (current.more or current.start < self._launches()):
             found = await self._store.run_attempts(
                 self._query.run_id, from_ordinal=current.start, limit=ATTEMPTS_AT_ONCE
             )
-            waiting = 0
             for attempt in found:
                 if self.position.done(attempt.ordinal):
                     continue
                 if not self._asked_for(attempt):
                     self.position.finish(attempt.ordinal)
                 elif self._waits(attempt.token):
-                    waiting += 1  # for a slot: it has no output yet
+                    current.waiting.append(attempt)
                 else:
                     current.add(attempt, begun=self.position.begun(attempt.ordinal))
             # Attempts wait in the order of their launch: after so many, the rest waits too.
-            current.more = len(found) == ATTEMPTS_AT_ONCE and waiting < ATTEMPTS_AT_ONCE
-            if waiting == ATTEMPTS_AT_ONCE or not found:
+            many = len(current.waiting) >= ATTEMPTS_AT_ONCE
+            current.more = len(found) == ATTEMPTS_AT_ONCE and not many
+            if many or not found:
                 current.start = sys.maxsize
             else:
                 current.start = found[-1].ordinal + 1
