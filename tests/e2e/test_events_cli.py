@@ -112,7 +112,7 @@ def test_a_step_emits(toban: Toban) -> None:
     (event,) = (
         event
         for event in toban("events", "list", "--type", "ORDER_PAID", "-o", "json").data
-        if event["source"] == "EVENT_SOURCE_STEP"
+        if event["source"] == "step"
     )
     assert (event["source_run"], event["source_step"]) == (run["id"], "only")
     assert (run["depth"], event["depth"]) == (0, 1)
