@@ -203,7 +203,7 @@ def is_quiet(toban: Toban) -> bool:
 
 
 def test_a_schedule_of_a_subject(toban: Toban) -> None:
-    made = toban("schedule", "毎日午後3時に進捗確認", "-s", "issue-42", "-a", "check_progress")
+    made = toban("schedule", "毎日午後3時に進捗確認", "--subject", "issue-42", "-a", "check_progress")
     first, understood, *due = made.out.splitlines()
     schedule = re.findall(r"\((\S+)\)", first)[0]
     assert "15:00" in understood
@@ -212,23 +212,23 @@ def test_a_schedule_of_a_subject(toban: Toban) -> None:
     assert schedule in toban("schedules", "list", "--subject", "issue-42").out
     assert "request:     毎日午後3時に進捗確認" in toban("schedules", "show", schedule).out
     assert toban("schedules", "cancel", "--subject", "issue-42").out == ("cancelled 1 schedule of issue-42\n")
-    assert toban("schedules", "list", "-s", "issue-42").out == ""
-    assert "cancelled" in toban("schedules", "list", "-s", "issue-42", "--all").out
+    assert toban("schedules", "list", "--subject", "issue-42").out == ""
+    assert "cancelled" in toban("schedules", "list", "--subject", "issue-42", "--all").out
 
 
 def test_times_that_are_only_asked_about(toban: Toban) -> None:
     for given in (["every weekday at 15:00"], ["--cron", "0 15 * * 1-5"]):
         asked = toban("schedule", *given, "--dry-run")
         assert asked.out.count("15:00:00+09:00 Asia/Tokyo") == 5
-    refused = toban("schedule", "whenever you like", "-s", "a", "-a", "reminder", code=2)
+    refused = toban("schedule", "whenever you like", "--subject", "a", "-a", "reminder", code=2)
     assert "whenever" in refused.err
-    unknown = toban("schedule", "tomorrow at 9am", "-s", "a", "-w", "remimd", code=5)
+    unknown = toban("schedule", "tomorrow at 9am", "--subject", "a", "-w", "remimd", code=5)
     assert "did you mean remind?" in unknown.err
     assert toban("schedules", "list", "--subject", "a").out == ""
 
 
 def test_a_schedule_that_is_due_starts_its_workflow(toban: Toban) -> None:
-    given = ["schedule", "--every", "1s", "--max-occurrences", "1", "-s", "issue-7"]
+    given = ["schedule", "--every", "1s", "--max-occurrences", "1", "--subject", "issue-7"]
     schedule = toban(*given, "-w", "remind", "-p", "who=bo", "-o", "name").out.strip()
     wait_until(
         lambda: "succeeded" in toban("runs", "list", "--workflow", "remind").out,
