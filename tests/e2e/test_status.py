@@ -44,7 +44,7 @@ def scene(daemon: Daemon, toban: Toban) -> None:
     toban("run", "nightly", "--wait", code=1)
     toban("run", "busy")
     toban("run", "busy")
-    wait_until(lambda: "1 running, 1 waiting" in toban("status", "busy").out, "a run runs and another one waits")
+    wait_until(lambda: "2 active runs: 1 running, 1 waiting" in toban("status").out, "a run runs, another one waits")
 
 
 @pytest.mark.usefixtures("scene")
@@ -54,18 +54,45 @@ def test_everything_is_on_one_screen(toban: Toban) -> None:
     assert ", health ok, up " in lines[0]
     assert lines[1].startswith("3 workflows, 1 disabled; 2 active runs: 1 running, 1 waiting; 1 failed since ")
     header, busy, idle, nightly = lines[3:7]
-    assert header.split() == ["WORKFLOW", "TITLE", "LAST", "RUN", "STATE", "AGE", "SUCCESS", "NEXT", "DUE", "ACTIVE"]
+    assert header.split() == [
+        "WORKFLOW",
+        "TITLE",
+        "LAST",
+        "RUN",
+        "STATE",
+        "AGE",
+        "RUNNING",
+        "WAITING",
+        "SUCCESS",
+        "DUE",
+        "DUE",
+        "AT",
+    ]
     assert busy.startswith("busy")
     assert "#2" in busy
-    assert busy.endswith("1 running, 1 waiting")
-    assert idle.split() == ["idle", "-", "never", "ran", "-", "-", "disabled", "-"]
+    assert busy.split()[-5:] == ["1", "1", "-", "-", "-"]
+    assert idle.split() == ["idle", "-", "never", "ran", "-", "-", "-", "-", "disabled", "-"]
     assert "#1        failed" in nightly
     assert "0/1" in nightly
-    assert "03:00 Asia/Tokyo, in " in nightly
+    assert "  in " in nightly
+    assert nightly.endswith(" 03:00 Asia/Tokyo")
     assert "Failed since" in lines[8]
     assert lines[10].startswith("nightly#1  failed")
     assert lines[10].endswith("step dump failed: exit code 3")
     assert lines[11] == "`toban runs show nightly#1` shows what failed"
+
+
+@pytest.mark.usefixtures("scene")
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_narrow_terminal_leaves_columns_out(daemon: Daemon, columns: int) -> None:
+    terminal = Terminal("--server", daemon.socket, "status", columns=columns)
+    assert terminal.end() == 0
+    rows = [line.split() for line in terminal.text.splitlines()]
+    header = next(row for row in rows if row[:1] == ["WORKFLOW"])
+    assert {"STATE", "AGE", "DUE"} <= set(header)
+    assert ("AT" in header) == (columns == 120)
+    (nightly,) = (row for row in rows if row[:1] == ["nightly"])
+    assert "failed" in nightly
 
 
 @pytest.mark.usefixtures("scene")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -14,13 +14,12 @@ from toban.cli.render.output import Column, paint, table
 from toban.cli.render.run_text import run_name, run_state, run_style
 from toban.cli.render.title_text import title_column
 from toban.quantity_text import counted, duration_text
-from toban.v1 import system_pb2, workflow_pb2
+from toban.v1 import run_pb2, system_pb2, workflow_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
     from toban.cli.session import Session
-    from toban.v1 import run_pb2
 
 _HEALTH: Final = {
     system_pb2.HEALTH_STATUS_OK: "green",
@@ -85,15 +84,18 @@ def _totals(overview: workflow_pb2.GetOverviewResponse) -> None:
 
 
 def _workflows(here: Session, status: Status, now: datetime) -> None:
+    titles = title_column(status.summaries, lambda each: each.name, lambda each: each.title)
     columns: list[Column[workflow_pb2.WorkflowSummary]] = [
         Column("WORKFLOW", lambda each: each.name, lambda _: "bold"),
-        *title_column(status.summaries, lambda each: each.name, lambda each: each.title),
+        *(replace(column, optional=True) for column in titles),
         Column("LAST RUN", lambda each: f"#{each.last_run.number}" if _ran(each) else "-", optional=True),
-        Column("STATE", _state, lambda each: run_style(each.last_run) if _ran(each) else "dim", folds=True),
+        Column("STATE", _state, lambda each: run_style(each.last_run) if _ran(each) else "dim"),
         Column("AGE", lambda each: _age(each.last_run, now) if _ran(each) else "-"),
+        Column("RUNNING", lambda each: str(each.running or "-"), optional=True),
+        Column("WAITING", lambda each: str(each.waiting or "-"), optional=True),
         Column("SUCCESS", _rate, optional=True),
-        Column("NEXT DUE", lambda each: _due(each, now), lambda each: "" if each.enabled else "yellow"),
-        Column("ACTIVE", _active),
+        Column("DUE", lambda each: _left(each, now), lambda each: "" if each.enabled else "yellow"),
+        Column("DUE AT", _due, optional=True),
     ]
     table(here, status.summaries, columns)
     if status.more:
@@ -107,7 +109,7 @@ def _ran(each: workflow_pb2.WorkflowSummary) -> bool:
 
 
 def _state(each: workflow_pb2.WorkflowSummary) -> str:
-    return run_state(each.last_run) if _ran(each) else "never ran"
+    return enum_word(run_pb2.RunState, each.last_run.state) if _ran(each) else "never ran"
 
 
 def _age(run: run_pb2.Run, now: datetime) -> str:
@@ -121,19 +123,18 @@ def _rate(each: workflow_pb2.WorkflowSummary) -> str:
     return f"{each.succeeded_runs}/{each.rated_runs}" if each.rated_runs else "-"
 
 
-def _active(each: workflow_pb2.WorkflowSummary) -> str:
-    parts = [(each.running, "running"), (each.waiting, "waiting")]
-    return ", ".join(f"{number} {word}" for number, word in parts if number) or "-"
-
-
-def _due(each: workflow_pb2.WorkflowSummary, now: datetime) -> str:
+def _left(each: workflow_pb2.WorkflowSummary, now: datetime) -> str:
+    """The time until it is due."""
     due = moment(each.next_due)
-    if due is None:
-        return "-" if each.enabled else "disabled"
-    text = f"{_wall(each.next_due, each.next_due_zone)} {each.next_due_zone}"
     if not each.enabled:
-        return f"disabled ({text})"
-    return f"{text}, {f'in {duration_text(due - now)}' if due > now else 'now'}"
+        return "disabled"
+    if due is None:
+        return "-"
+    return f"in {duration_text(due - now)}" if due > now else "now"
+
+
+def _due(each: workflow_pb2.WorkflowSummary) -> str:
+    return f"{_wall(each.next_due, each.next_due_zone)} {each.next_due_zone}" if each.HasField("next_due") else "-"
 
 
 def _wall(at: Timestamp, zone: str) -> str:
