@@ -23,6 +23,8 @@ LONGEST: Final = 5000
 
 _WORD: Final = re.compile(r"[A-Z][a-z]*")
 
+_ABBREVIATION: Final = re.compile(r"[A-Za-z]{2,5}")
+
 _NO_WIDTH: Final = frozenset({"Mn", "Me", "Cf"})
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*m")
@@ -35,20 +37,35 @@ def moment(at: Timestamp | None) -> datetime | None:
     return at.ToDatetime(tzinfo=UTC)
 
 
-def clock(at: Timestamp | None, *, absent: str = "-") -> str:
-    """Date and time in the local time zone."""
-    when = moment(at)
-    if when is None:
-        return absent
-    # A time at the end of the calendar stays in UTC.
+def local(at: datetime) -> datetime:
+    """The time in the local time zone. A time at the end of the calendar stays in UTC."""
     with suppress(OverflowError):
-        when = when.astimezone()
-    return when.strftime("%Y-%m-%d %H:%M:%S")
+        return at.astimezone()
+    return at
+
+
+def zone_name(at: datetime) -> str:
+    """The abbreviation of the time's zone, such as `JST`; its offset, such as `+09:00`, if it has none."""
+    name = at.tzname() or ""
+    return name if _ABBREVIATION.fullmatch(name) else at.isoformat()[-6:]
+
+
+def clock(at: Timestamp | None, *, absent: str = "-") -> str:
+    """Date and time in the local time zone, with the zone."""
+    when = moment(at)
+    return absent if when is None else zoned(when)
+
+
+def zoned(at: datetime) -> str:
+    """Date and time in the local time zone, with the zone."""
+    at = local(at)
+    return f"{at:%Y-%m-%d %H:%M:%S} {zone_name(at)}"
 
 
 def stamp(at: datetime) -> str:
-    """Date and time in the local time zone, to the millisecond."""
-    return at.astimezone().isoformat(sep=" ", timespec="milliseconds")[:23]
+    """Date and time in the local time zone, to the millisecond, with the zone."""
+    at = local(at)
+    return f"{at.isoformat(sep=' ', timespec='milliseconds')[:23]} {zone_name(at)}"
 
 
 def span(started: Timestamp | None, finished: Timestamp | None, now: datetime) -> str:

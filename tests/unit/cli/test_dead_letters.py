@@ -20,7 +20,7 @@ def letter(daemon: FakeDaemon) -> Letter:
 def test_list(cli: Cli, daemon: FakeDaemon, letter: Letter) -> None:
     result = cli("dead-letters", "list")
     header, row = result.out.splitlines()
-    names = ["ID", "WORKFLOW", "STEP", "STATE", "ATTEMPTS", "CREATED", "ERROR"]
+    names = ["ID", "WORKFLOW", "STEP", "STATE", "ATTEMPTS", "CREATED", "(JST)", "ERROR"]
     assert header.split() == names
     assert row.split()[:4] == [letter.id, "nightly", "one", "open"]
     assert row.endswith("exit code 7")

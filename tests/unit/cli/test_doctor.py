@@ -104,7 +104,7 @@ def test_info_tells_how_the_daemon_does(cli: Cli, daemon: FakeDaemon) -> None:
     assert "running processes: 3 of at most 256, 2 waiting" in lines
     assert lines[-2:] == [
         "health:            refusing",
-        "  disk:            refusing since 2026-02-01 09:15:30: /s is full",
+        "  disk:            refusing since 2026-02-01 09:15:30 JST: /s is full",
     ]
 
 

@@ -256,7 +256,7 @@ def test_list(cli: Cli, daemon: FakeDaemon) -> None:
     event = daemon.add_event("ORDER_PAID", '{"order":7}')
     event.emitted_at.FromJsonString("2026-02-01T00:15:30Z")
     header, first, second = (re.split("  +", line) for line in cli("events", "list").out.splitlines())
-    assert header == ["ID", "TYPE", "EMITTED", "OUTCOME", "SOURCE", "PAYLOAD"]
+    assert header == ["ID", "TYPE", "EMITTED (JST)", "OUTCOME", "SOURCE", "PAYLOAD"]
     assert first == [
         event.id,
         "ORDER_PAID",
@@ -365,7 +365,7 @@ def test_watch(program: Program, daemon: FakeDaemon) -> None:
     second = daemon.add_event("ORDER_PAID")
     lines = [toban.stdout.readline().decode() for _ in range(2)]
     assert re.fullmatch(
-        rf"\d{{4}}-\S+ [\d:]+  ORDER_PAID  {event.id}  started invoices, ledger  "
+        rf"\d{{4}}-\S+ [\d:]+ JST  ORDER_PAID  {event.id}  started invoices, ledger  "
         r'\{"order":7\}\r?\n',
         lines[0],
     )

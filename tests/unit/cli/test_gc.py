@@ -34,7 +34,7 @@ def test_what_went_for_people(cli: Cli, daemon: FakeDaemon) -> None:
     result = cli("system", "gc")
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines() == [
-        "RUN        ENDED                SIZE   REASON                   ID",
+        "RUN        ENDED (JST)          SIZE   REASON                   ID",
         "nightly#7  2026-02-01 09:15:30  2 KiB  ended more than 90d ago  id-7",
         "nightly#8  2026-02-01 09:15:30  2 KiB  ended more than 90d ago  id-8",
         "removed 2 runs, 1 stray, 4 KiB; compressed 12 logs",

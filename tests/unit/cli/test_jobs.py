@@ -19,7 +19,7 @@ def upload(daemon: FakeDaemon) -> FakeDaemon:
 
 def test_list(cli: Cli, upload: FakeDaemon) -> None:
     assert cli("jobs", "list").out.splitlines() == [
-        "JOB     TITLE            ENABLED  VERSION  OWNER  UPDATED",
+        "JOB     TITLE            ENABLED  VERSION  OWNER  UPDATED (JST)",
         "tidy    Title of tidy    yes      1        api    2026-02-01 09:15:30",
         "upload  Title of upload  yes      1        api    2026-02-01 09:15:30",
     ]

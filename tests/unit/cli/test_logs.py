@@ -88,12 +88,12 @@ def test_timestamps(cli: Cli, daemon: FakeDaemon, single: RunRecord, several: Ru
         first.at.FromJsonString("2026-02-01T00:15:30.123456Z")
         second.at.FromJsonString("2026-02-01T00:15:31Z")
     assert cli("logs", "single", "-t").out.splitlines() == [
-        "2026-02-01 09:15:30.123 begun ended",
-        "2026-02-01 09:15:31.000 next",
+        "2026-02-01 09:15:30.123 JST begun ended",
+        "2026-02-01 09:15:31.000 JST next",
     ]
     assert cli("logs", "several", "--timestamps").out.splitlines() == [
-        "2026-02-01 09:15:30.123 a | begun ended",
-        "2026-02-01 09:15:31.000 a | next",
+        "2026-02-01 09:15:30.123 JST a | begun ended",
+        "2026-02-01 09:15:31.000 JST a | next",
     ]
 
 

@@ -38,7 +38,7 @@ def test_show_draws_the_steps_and_what_failed(cli: Cli, failed: RunRecord) -> No
     assert "run:        nightly#2 (version 1)" in lines
     assert "state:      failed" in lines
     assert "error:      step build: exit code 2" in lines
-    assert "started:    2026-02-01 09:15:30" in lines
+    assert "started:    2026-02-01 09:15:30 JST" in lines
     assert "took:       1m 02s" in lines
     assert "steps:      1 failed, 1 succeeded, 1 skipped" in lines
     rows = {line.split()[0]: line for line in lines if line}
@@ -111,7 +111,7 @@ def test_ps_lists_active_runs_with_their_steps(cli: Cli, failed: RunRecord, daem
     assert cli("ps").err == "no active runs\n"
     daemon.add_run("nightly").run.current_step = "build"
     header, row = cli("ps").out.splitlines()
-    assert header.split() == ["RUN", "STATE", "STEPS", "STEP", "CREATED", "TOOK", "ID"]
+    assert header.split() == ["RUN", "STATE", "STEPS", "STEP", "CREATED", "(JST)", "TOOK", "ID"]
     assert row.split()[:4] == ["nightly#3", "running", "0/1", "build"]
 
 
@@ -128,7 +128,7 @@ def test_list(cli: Cli, failed: RunRecord) -> None:
     result = cli("runs", "list")
     assert result.code == 0
     header, first, second = result.out.splitlines()
-    assert header.split() == ["RUN", "STATE", "STEPS", "CREATED", "TOOK", "ID"]
+    assert header.split() == ["RUN", "STATE", "STEPS", "CREATED", "(JST)", "TOOK", "ID"]
     assert first.split() == [
         "nightly#2",
         "failed",

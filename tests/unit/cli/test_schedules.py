@@ -341,7 +341,7 @@ def test_list(cli: Cli, daemon: FakeDaemon) -> None:
         "ACTION",
         "WORKFLOW",
         "STATE",
-        "NEXT DUE",
+        "NEXT DUE (JST)",
         "OCCURRENCES",
         "REQUEST",
     ]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,8 +9,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from toban.cli import human_text
 from toban.cli.args import time_options
-from toban.cli.render.output import wide_table
+from toban.cli.render.output import Column, table, time_column, wide_table
 from toban.cli.render.resource_text import curve
+from toban.cli.session import Session
 from toban.quantity_text import counted, duration_text, size_text
 
 NOW = datetime(2026, 2, 1, 0, 15, 30, tzinfo=UTC)
@@ -38,10 +41,55 @@ def test_times_are_local_and_absent_ones_are_told() -> None:
     at = Timestamp()
     assert human_text.clock(at) == "-"
     at.FromDatetime(NOW)
-    assert human_text.clock(at) == "2026-02-01 09:15:30"
-    assert human_text.stamp(NOW) == "2026-02-01 09:15:30.000"
+    assert human_text.clock(at) == "2026-02-01 09:15:30 JST"
+    assert human_text.stamp(NOW) == "2026-02-01 09:15:30.000 JST"
     assert human_text.span(at, None, NOW + timedelta(seconds=62)) == "1m 02s"
     assert human_text.span(None, None, NOW) == "-"
+
+
+@pytest.mark.parametrize(
+    ("zone", "shown"),
+    [
+        ("UTC", "2026-02-01 00:15:30 UTC"),
+        ("America/New_York", "2026-01-31 19:15:30 EST"),
+        ("America/Sao_Paulo", "2026-01-31 21:15:30 -03:00"),
+        ("Asia/Kathmandu", "2026-02-01 06:00:30 +05:45"),
+        ("<+09>-9", "2026-02-01 09:15:30 +09:00"),
+    ],
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="the zone of the process cannot be set there")
+def test_a_time_has_its_zone_or_its_offset(monkeypatch: pytest.MonkeyPatch, zone: str, shown: str) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    assert human_text.zoned(NOW) == shown
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the zone of the process cannot be set there")
+def test_a_table_has_the_zone_in_its_header_unless_the_clocks_change(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    here = Session()
+    summer, winter, absent = Timestamp(), Timestamp(), Timestamp()
+    summer.FromJsonString("2026-10-25T00:30:00Z")
+    winter.FromJsonString("2026-10-25T01:30:00Z")
+    columns: list[Column[Timestamp]] = [time_column("DUE", lambda at: at), Column("X", lambda _: "x")]
+
+    table(here, [summer, absent], columns)
+    table(here, [summer, winter], columns)
+    table(here, [absent], columns)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "DUE (CEST)           X",
+        "2026-10-25 02:30:00  x",
+        "-                    x",
+        "DUE                       X",
+        "2026-10-25 02:30:00 CEST  x",
+        "2026-10-25 02:30:00 CET   x",
+        "DUE  X",
+        "-    x",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_the_ledger(cli: Cli, daemon: FakeDaemon) -> None:
     rows = [re.split("  +", line) for line in cli("why", "nightly", "--ledger").out.splitlines()]
     missed = "nobody was there, and 4 earlier due times"
     assert rows == [
-        ["DUE", "OUTCOME", "LATE", "REASON", "SCHEDULE", "RUN"],
+        ["DUE (JST)", "OUTCOME", "LATE", "REASON", "SCHEDULE", "RUN"],
         ["2026-02-03 09:15:30", "fired", "2s", "nightly/0", "run-3"],
         ["2026-02-02 09:15:30", "skipped", "-", "overlap: run run-1 is active", "nightly/0", "-"],
         ["2026-02-01 09:15:30", "missed", "-", missed, "nightly/0", "-"],
@@ -232,9 +232,9 @@ def test_show_tells_the_schedules(cli: Cli, nightly: workflow_pb2.Workflow) -> N
     lines = cli("workflows", "show", "nightly").out.splitlines()
     told = [re.split(": +", line, maxsplit=1) for line in lines]
     at = told.index(["schedule", "every day at 03:00 Asia/Tokyo"])
-    assert told[at + 1 : at + 3] == [["schedule", "every 2h"], ["next due", "2026-02-02 03:00:00"]]
+    assert told[at + 1 : at + 3] == [["schedule", "every 2h"], ["next due", "2026-02-02 03:00:00 JST"]]
     nightly.enabled = False
-    assert "03:00:00; disabled, so not started" in cli("workflows", "show", "nightly").out
+    assert "03:00:00 JST; disabled, so not started" in cli("workflows", "show", "nightly").out
 
 
 def test_runs_that_a_schedule_started(cli: Cli, daemon: FakeDaemon) -> None:
@@ -246,13 +246,13 @@ def test_runs_that_a_schedule_started(cli: Cli, daemon: FakeDaemon) -> None:
     run.missed.add().FromJsonString("2026-01-31T00:15:30Z")
     lines = cli("runs", "show", "nightly").out.splitlines()
     assert "started by: schedule" in lines
-    assert "schedule:   nightly/0, due 2026-02-01 09:15:30" in lines
-    assert "missed:     2026-01-31 09:15:30" in lines
+    assert "schedule:   nightly/0, due 2026-02-01 09:15:30 JST" in lines
+    assert "missed:     2026-01-31 09:15:30 JST" in lines
     for day in range(10, 20):
         run.missed.add().FromJsonString(f"2026-01-{day}T00:15:30Z")
-    assert "11 due times, from 2026-01-31 09:15:30 to" in cli("runs", "show", "nightly").out
+    assert "11 due times, from 2026-01-31 09:15:30 JST to" in cli("runs", "show", "nightly").out
     header, row = cli("runs", "list").out.splitlines()
-    assert header.split()[-2:] == ["DUE", "ID"]
+    assert header.split()[-3:] == ["DUE", "(JST)", "ID"]
     assert "2026-02-01 09:15:30" in row
 
 
@@ -261,7 +261,7 @@ def test_draining(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.info.schedules = 3
     daemon.info.next_due.FromJsonString("2026-02-01T00:15:30Z")
     said = cli("system", "info").out.splitlines()
-    assert any(line.endswith("3, next due 2026-02-01 09:15:30") for line in said)
+    assert any(line.endswith("3, next due 2026-02-01 09:15:30 JST") for line in said)
     drained = cli("system", "drain")
     assert (drained.code, drained.out) == (0, "draining: schedules and events start no runs\n")
     assert "toban system resume" in drained.err
@@ -283,7 +283,7 @@ def test_show_tells_the_schedules_and_events_of_a_job(cli: Cli, daemon: FakeDaem
     lines = [re.split(": +", one) for one in cli("jobs", "show", "upload").out.splitlines()]
     at = lines.index(["schedule", "every 2h"])
     assert lines[at + 1 : at + 3] == [
-        ["next due", "2026-02-02 03:00:00"],
+        ["next due", "2026-02-02 03:00:00 JST"],
         ["started by", "FILE_CHANGED, ORDER_PAID"],
     ]
     job.enabled = False

@@ -17,7 +17,7 @@ def test_a_listing_for_people(cli: Cli, daemon: FakeDaemon) -> None:
     assert result.code == 0
     assert result.err == ""
     assert result.out.splitlines() == [
-        "NAME     TITLE            ENABLED  VERSION  OWNER  UPDATED",
+        "NAME     TITLE            ENABLED  VERSION  OWNER  UPDATED (JST)",
         "nightly  夜間レポート     yes      1        api    2026-02-01 09:15:30",
         "weekly   Title of weekly  no       1        api    2026-02-01 09:15:30",
     ]
@@ -143,5 +143,5 @@ def test_system(cli: Cli, daemon: FakeDaemon, form: str) -> None:
             assert config.out == "state_dir\nlisten\n"
         case _:
             assert "recovery:          2 unfinished runs; processes: 1 lost" in info.out
-            assert "started:           2026-02-01 09:15:30" in info.out
+            assert "started:           2026-02-01 09:15:30 JST" in info.out
             assert config.out.splitlines()[1].split() == ["state_dir", "/var/lib/toban", "default"]

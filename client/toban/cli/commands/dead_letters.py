@@ -10,7 +10,7 @@ from toban.cli.args.names import about_workflow, connect, whole_id
 from toban.cli.error_report import Failure, doing
 from toban.cli.human_text import clock, enum_word
 from toban.cli.render.message_data import to_dict
-from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take
+from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, time_column
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, Context, Group, Option
 from toban.cli.wait.run_start import (
@@ -120,7 +120,7 @@ def list_letters(
         Column("STEP", lambda letter: label(letter.step, letter.step_title), lambda _: "bold"),
         Column("STATE", letter_state, lambda letter: _STYLES.get(letter_state(letter), "")),
         Column("ATTEMPTS", lambda letter: str(letter.attempts), optional=True),
-        Column("CREATED", lambda letter: clock(letter.created_at), optional=True),
+        time_column("CREATED", lambda letter: letter.created_at, optional=True),
         Column("ERROR", lambda letter: letter.error_message, folds=True),
     ]
     emit_list(

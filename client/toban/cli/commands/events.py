@@ -13,7 +13,18 @@ from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word, one_line
 from toban.cli.render.message_data import to_dict
-from toban.cli.render.output import Column, emit_data, emit_line, emit_list, emit_one, fields, paint, table, take
+from toban.cli.render.output import (
+    Column,
+    emit_data,
+    emit_line,
+    emit_list,
+    emit_one,
+    fields,
+    paint,
+    table,
+    take,
+    time_column,
+)
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, Context, Group, Option
 from toban.quantity_text import counted
@@ -69,7 +80,7 @@ def list_events(
     columns: list[Column[event_pb2.Event]] = [
         Column("ID", lambda event: event.id),
         Column("TYPE", lambda event: event.type, lambda _: "bold"),
-        Column("EMITTED", lambda event: clock(event.emitted_at)),
+        time_column("EMITTED", lambda event: event.emitted_at),
         Column("OUTCOME", event_outcome, event_style, folds=True),
         Column("SOURCE", source, optional=True),
         Column("PAYLOAD", short_payload, optional=True),

@@ -22,7 +22,7 @@ from toban.cli.commands.versions import (
 from toban.cli.error_report import Failure
 from toban.cli.human_text import clock, labels_text
 from toban.cli.render.message_data import to_dict
-from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, report_done, take
+from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, report_done, take, time_column
 from toban.cli.render.trigger_text import events_of, next_due_of
 from toban.cli.session import (
     ForceOption,
@@ -89,7 +89,7 @@ def list_jobs(
         ),
         Column("VERSION", lambda job: str(job.version)),
         Column("OWNER", owner, folds=True),
-        Column("UPDATED", lambda job: clock(job.updated_at), optional=True),
+        time_column("UPDATED", lambda job: job.updated_at, optional=True),
     ]
     emit_list(
         here,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.names import connect, run_id
 from toban.cli.human_text import clock
-from toban.cli.render.output import Column, emit_list
+from toban.cli.render.output import Column, emit_list, time_column
 from toban.cli.session import OutputOption, session, shown
 from toban.cli.syntax import Argument, Context, Group, Option
 from toban.quantity_text import counted
@@ -89,7 +89,7 @@ def release(
     columns: list[Column[system_pb2.LockLeftover]] = [
         Column("WORKFLOW", lambda each: each.workflow, lambda _: "bold"),
         Column("STEP", lambda each: each.step),
-        Column("SINCE", lambda each: clock(each.since)),
+        time_column("SINCE", lambda each: each.since),
         Column("RUN", lambda each: each.run_id, optional=True),
     ]
     empty = f"no ended attempt keeps {shown(name)} held"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from toban.cli.args.completers import job_names, run_names, step_names, workflow_names
 from toban.cli.args.names import connect, run_id, whole_id
 from toban.cli.args.time_options import time_option
-from toban.cli.human_text import clock, span
-from toban.cli.render.output import Column, emit_list, emit_one, take
+from toban.cli.human_text import span
+from toban.cli.render.output import Column, emit_list, emit_one, take, time_column
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, Context, Group, Option
 
@@ -201,7 +201,7 @@ def show_list(
         Column("STATE", process_state, process_style),
         Column("EXIT", exit_text),
         Column("PID", lambda process: str(process.pid or "-"), optional=True),
-        Column("STARTED", lambda process: clock(process.started_at)),
+        time_column("STARTED", lambda process: process.started_at),
         Column("TOOK", lambda process: span(process.started_at, process.finished_at, now)),
         Column("CPU", cpu, optional=True),
         Column("MEMORY", memory, optional=True),

@@ -20,8 +20,8 @@ from toban.cli.args.run_filter import (
 )
 from toban.cli.args.time_options import time_option
 from toban.cli.commands import runs_artifacts, runs_control
-from toban.cli.human_text import clock, labels_text, span
-from toban.cli.render.output import Column, emit_list, emit_one, take
+from toban.cli.human_text import labels_text, span
+from toban.cli.render.output import Column, emit_list, emit_one, take, time_column
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, is_terminal, session, shown
 from toban.cli.syntax import Context, ExitCommand, Group, Option
 
@@ -110,20 +110,20 @@ def list_runs(
         *title_column(found, lambda run: run.workflow, lambda run: run.workflow_title),
         Column("STATE", run_state, run_style, folds=True),
         Column("STEPS", lambda run: f"{run.steps_ended}/{run.steps_total}"),
-        Column("CREATED", lambda run: clock(run.created_at)),
+        time_column("CREATED", lambda run: run.created_at),
         Column("TOOK", lambda run: span(run.started_at, run.finished_at, now)),
         Column("ID", lambda run: run.id, optional=True),
     ]
     if active:
         columns.insert(-3, Column("STEP", lambda run: run.current_step or "-", folds=True))
     if any(run.HasField("scheduled_at") for run in found):
-        columns.insert(-1, Column("DUE", lambda run: clock(run.scheduled_at), optional=True))
+        columns.insert(-1, time_column("DUE", lambda run: run.scheduled_at, optional=True))
     if any(run.event_type for run in found):
         columns.insert(-1, Column("EVENT", run_event, optional=True))
     if any(run.labels for run in found):
         columns.insert(-1, Column("LABELS", lambda run: labels_text(run.labels), folds=True, optional=True))
     if any(run.HasField("pin") for run in found):
-        columns.insert(-1, Column("PINNED", lambda run: clock(run.pin.at), optional=True))
+        columns.insert(-1, time_column("PINNED", lambda run: run.pin.at, optional=True))
     empty = "no active runs" if active else "no runs"
     emit_list(here, found, columns, name=lambda run: str(run.id), more=more, empty=empty)
 

@@ -11,8 +11,8 @@ from toban.cli.args.names import check_known, one_run_id
 from toban.cli.args.run_filter import RunFilter, RunStateOption
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import INTERRUPTED, Exit
-from toban.cli.human_text import clock, one_line
-from toban.cli.render.output import Column, emit_data, table
+from toban.cli.human_text import one_line
+from toban.cli.render.output import Column, emit_data, table, time_column
 from toban.cli.session import OutputFormat, Session, complain
 from toban.cli.syntax import ExitCommand
 from toban.quantity_text import counted
@@ -149,6 +149,6 @@ def _show(here: Session, found: Sequence[run_pb2.Run]) -> None:
     columns: list[Column[run_pb2.Run]] = [
         Column("RUN", run_name, lambda _: "bold"),
         Column("STATE", run_state, run_style, folds=True),
-        Column("CREATED", lambda run: clock(run.created_at)),
+        time_column("CREATED", lambda run: run.created_at),
     ]
     table(here, found, columns)

@@ -15,7 +15,7 @@ from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word
 from toban.cli.render.message_data import to_dict
-from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take
+from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, time_column
 from toban.cli.render.schedule_preview import local
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, Context, Group, Option
@@ -98,7 +98,7 @@ def list_schedules(
         Column("ACTION", action_word),
         Column("WORKFLOW", lambda one: one.workflow or "-", optional=True),
         Column("STATE", _state, lambda one: _STYLES.get(_state(one), "")),
-        Column("NEXT DUE", lambda one: clock(one.next_due)),
+        time_column("NEXT DUE", lambda one: one.next_due),
         Column("OCCURRENCES", _occurrences, optional=True),
         Column("REQUEST", lambda one: one.request, folds=True),
     ]

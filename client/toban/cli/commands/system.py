@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from toban.cli.args.names import connect
 from toban.cli.exits import Exit
-from toban.cli.human_text import clock, enum_word
+from toban.cli.human_text import enum_word
 from toban.cli.render.message_data import to_dict
-from toban.cli.render.output import Column, emit_data, emit_list, emit_one, table
+from toban.cli.render.output import Column, emit_data, emit_list, emit_one, table, time_column
 from toban.cli.session import OutputFormat, OutputOption, Session, complain, session
 from toban.cli.syntax import Context, ExitCommand, Group, Option
 from toban.quantity_text import counted, size_text
@@ -106,7 +106,7 @@ def gc(
 def _show_garbage(here: Session, done: system_pb2.CollectGarbageResponse, dry_run: bool) -> None:
     columns: list[Column[system_pb2.CollectedRun]] = [
         Column("RUN", lambda run: f"{run.workflow}#{run.number}", lambda _: "bold"),
-        Column("ENDED", lambda run: clock(run.finished_at)),
+        time_column("ENDED", lambda run: run.finished_at),
         Column("SIZE", lambda run: size_text(run.bytes)),
         Column("REASON", lambda run: run.reason, folds=True),
         Column("ID", lambda run: run.id, optional=True),

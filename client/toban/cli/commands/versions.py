@@ -18,6 +18,7 @@ from toban.cli.render.output import (
     emit_one,
     fields,
     take,
+    time_column,
     write_file,
 )
 from toban.cli.session import OutputFormat, Session, complain, shown
@@ -57,7 +58,7 @@ def list_versions(here: Session, name: str, limit: int, *, job: bool = False) ->
         found, more = take(client.list_workflow_versions(name, page_size=min(limit + 1, 1000)), limit)
     columns: list[Column[workflow_pb2.WorkflowVersion]] = [
         Column("VERSION", lambda version: str(version.version)),
-        Column("CREATED", lambda version: clock(version.created_at)),
+        time_column("CREATED", lambda version: version.created_at),
         Column("DIGEST", lambda version: version.digest[:12]),
     ]
     emit_list(here, found, columns, name=lambda version: str(version.version), more=more)

@@ -8,8 +8,8 @@ from toban.cli.args.names import NameArgument, about_workflow, connect, stored
 from toban.cli.args.time_options import time_option
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
-from toban.cli.human_text import clock, enum_word, moment, one_line
-from toban.cli.render.output import Column, emit_list, emit_one, take
+from toban.cli.human_text import enum_word, moment, one_line
+from toban.cli.render.output import Column, emit_list, emit_one, take, time_column
 from toban.cli.render.title_text import differs, label
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Context, Option
@@ -76,7 +76,7 @@ def _show_ledger(here: Session, name: str, limit: int, what: str) -> None:
 
             names = names_of(client, (fire.run_id for fire in found), run_name)
     columns: list[Column[workflow_pb2.Fire]] = [
-        Column("DUE", lambda fire: clock(fire.due_at), lambda _: "bold"),
+        time_column("DUE", lambda fire: fire.due_at, lambda _: "bold"),
         Column("OUTCOME", _outcome, lambda fire: _STYLES.get(_outcome(fire), "")),
         Column("LATE", _late),
         Column("REASON", _reason, folds=True),

@@ -23,7 +23,7 @@ from toban.cli.commands.workflows_next import next_due
 from toban.cli.error_report import Failure
 from toban.cli.human_text import clock, labels_text
 from toban.cli.render.message_data import to_dict
-from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, report_done, take
+from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, report_done, take, time_column
 from toban.cli.render.trigger_text import events_of, next_due_of
 from toban.cli.session import (
     ForceOption,
@@ -83,7 +83,7 @@ def list_workflows(
         ),
         Column("VERSION", lambda workflow: str(workflow.version)),
         Column("OWNER", owner, folds=True),
-        Column("UPDATED", lambda workflow: clock(workflow.updated_at), optional=True),
+        time_column("UPDATED", lambda workflow: workflow.updated_at, optional=True),
     ]
     emit_list(
         here,

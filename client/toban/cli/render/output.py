@@ -7,10 +7,10 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from toban.cli.human_text import indented, one_line, width
+from toban.cli.human_text import clock, indented, local, moment, one_line, width, zone_name
 from toban.cli.render.message_data import to_dict
 from toban.cli.safe_streams import colored
 from toban.cli.session import OutputFormat, Session, is_terminal
@@ -18,6 +18,7 @@ from toban.safe_text import json_escaped, safe
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
+    from google.protobuf.timestamp_pb2 import Timestamp
 
 _Item = TypeVar("_Item")
 
@@ -32,6 +33,19 @@ class Column(Generic[_Item]):
     # On a narrow terminal: left out, or folded over several lines.
     optional: bool = False
     folds: bool = False
+    # The time of which `value` is the text: its zone goes to the header.
+    at: Callable[[_Item], Timestamp | None] | None = None
+
+
+def time_column(
+    header: str,
+    at: Callable[[_Item], Timestamp | None],
+    style: Callable[[_Item], str] | None = None,
+    *,
+    optional: bool = False,
+) -> Column[_Item]:
+    """A column of times; an absent time is `-`."""
+    return Column(header, lambda item: clock(at(item)), style, optional=optional, at=at)
 
 
 def take(items: Iterable[_Item], limit: int) -> tuple[list[_Item], bool]:
@@ -136,11 +150,25 @@ def flush_bytes() -> None:
 def table(session: Session, items: Iterable[_Item], columns: Sequence[Column[_Item]]) -> None:
     """Writes a table: within the width of a terminal, in full width elsewhere."""
     items = list(items)
+    columns = [_zoned(column, items) for column in columns]
     if is_terminal():
         _terminal_table(session, items, columns)
         return
     rows = [[indented(column.value(item)) for column in columns] for item in items]
     print(wide_table([column.header for column in columns], rows))
+
+
+def _zoned(column: Column[_Item], items: Sequence[_Item]) -> Column[_Item]:
+    """The column of times with their zone in its header; on both sides of a clock change the cells keep theirs."""
+    if column.at is None:
+        return column
+    times = filter(None, map(moment, map(column.at, items)))
+    zones = {zone_name(local(at)) for at in times}
+    if len(zones) != 1:
+        return column
+    (zone,) = zones
+    text = column.value
+    return replace(column, header=f"{column.header} ({zone})", value=lambda item: text(item).removesuffix(f" {zone}"))
 
 
 def wide_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

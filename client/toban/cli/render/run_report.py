@@ -181,7 +181,7 @@ def _write_table(here: Session, rows: Sequence[Row], now: datetime) -> None:
         *title_column(rows, lambda row: row.name, lambda row: row.title),
         Column("STATE", lambda row: row.state, lambda row: row.style),
         Column("EXIT", lambda row: row.exit_code),
-        Column("STARTED", lambda row: row.started, optional=True),
+        Column("STARTED", lambda row: row.started, optional=True, at=lambda row: row.started_at),
         Column("TOOK", lambda row: row.took(now)),
         Column("NOTE", lambda row: row.note, folds=True),
     ]

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from toban.cli.human_text import clock, span
 from toban.cli.render.run_text import progress_text
 from toban.cli.render.step_text import step_note, step_order, step_state, step_style, tally
 from toban.v1 import run_pb2
+
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
 
 # With more instances than this, only the first active or failed ones are shown; the rest is counted.
 _MOST: Final = 20
@@ -58,8 +61,12 @@ class Row:
         return str(self.step.exit_code) if self.step.HasField("exit_code") else "-"
 
     @property
+    def started_at(self) -> Timestamp | None:
+        return self.step.started_at if self.step is not None else None
+
+    @property
     def started(self) -> str:
-        return clock(self.step.started_at) if self.step is not None else ""
+        return clock(self.started_at) if self.step is not None else ""
 
     def took(self, now: datetime) -> str:
         """The time from start to finish, or until now."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from toban.cli.human_text import enum_word, span
+from toban.cli.human_text import enum_word, local, span, zone_name
 from toban.cli.render.output import Column, paint, table
 from toban.quantity_text import counted, size_text
 from toban.v1 import run_pb2, system_pb2
@@ -71,7 +71,8 @@ def report_load(here: Session, load: Load, limit: int) -> None:
 
 
 def _clock(now: datetime) -> str:
-    return f"{now.astimezone():%H:%M:%S %Z}"
+    now = local(now)
+    return f"{now:%H:%M:%S} {zone_name(now)}"
 
 
 def _cpu(process: run_pb2.ProcessExecution) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, Self
 
-from toban.cli.human_text import one_line
+from toban.cli.human_text import one_line, zoned
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_line, flush_bytes, paint, write_bytes
 from toban.cli.render.run_text import progress_text, run_name, run_state, run_style
@@ -142,5 +142,4 @@ class ChangeLines(View):
             self._line(f"run {paint(self._here, state, run_style(change.run))}")
 
     def _line(self, text: str) -> None:
-        now = datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        print(f"{now}  {text}", flush=True)
+        print(f"{zoned(datetime.now(UTC))}  {text}", flush=True)
