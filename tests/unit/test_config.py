@@ -438,7 +438,7 @@ def test_the_sizes_of_locks(tmp_path: Path) -> None:
     assert found["locks.gpu"] == (4, "environment")
     text = "[locks]\ndb = 0\n'a b' = 1\n"
     wrong = problems(text, tmp_path, {"TOBAN_LOCKS": "gpu"})
-    assert [problem.removeprefix(f"{tmp_path}/toband.toml: ") for problem in wrong] == [
+    assert [problem.removeprefix(f"{tmp_path / 'toband.toml'}: ") for problem in wrong] == [
         f"locks.db: found 0, expected a whole number from 1 to {2**31 - 1}",
         'locks.a b: "a b" is not a valid name: use a letter or digit, then up to 63 letters, digits, _ or -',
         f"TOBAN_LOCKS: found '', expected a whole number from 1 to {2**31 - 1}",

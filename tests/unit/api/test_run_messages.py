@@ -341,6 +341,8 @@ def test_every_event_of_a_run_and_every_type_of_a_step_has_a_name_in_the_contrac
         run_pb2.RUN_CHANGE_KIND_UNSPECIFIED,
         # Not stored: it does not change the state of a run.
         run_pb2.RUN_CHANGE_KIND_PROGRESS_REPORTED,
+        # Not an event of the run, which begins with it.
+        run_pb2.RUN_CHANGE_KIND_CREATED,
     }
     assert run_messages.change_kind("of_an_earlier_version") == run_pb2.RUN_CHANGE_KIND_UNSPECIFIED
     types = {run_messages.job_type(each) for each in JobType}

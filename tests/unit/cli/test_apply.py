@@ -282,7 +282,9 @@ def test_validate_needs_no_daemon(bare: Cli, directory: Path) -> None:
 
 def test_validate_prints_derived_ids(bare: Cli, tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
-    file.write_text("id: a\nname: 夜間\ndescription: d\nsteps: [{name: 取得, run: x}, {name: b, run: x}]\n")
+    file.write_text(
+        "id: a\nname: 夜間\ndescription: d\nsteps: [{name: 取得, run: x}, {name: b, run: x}]\n", encoding="utf-8"
+    )
     assert bare("validate", str(file)).out.splitlines() == [
         f"{file}: a is valid",
         f"{file}: a: the id of the step 取得 is step-03ecfee0",
@@ -343,7 +345,7 @@ TWENTY_LINES = f"""\
 
 def test_twenty_mistakes_are_twenty_lines(bare: Cli, tmp_path: Path) -> None:
     file = tmp_path / "twenty.yaml"
-    file.write_text(TWENTY_MISTAKES)
+    file.write_text(TWENTY_MISTAKES, encoding="utf-8")
     result = bare("validate", str(file))
     assert result.code == 7
     assert result.out.splitlines() == [f"{file}:{line}" for line in TWENTY_LINES.splitlines()]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from doubles.daemon.fake_daemon import FakeDaemon
+from toban.sdk.address import parse
 
 from .conftest import Cli
 
@@ -11,10 +12,11 @@ def test_from_the_first_to_the_last(bare: Cli) -> None:
     assert bare("context", "list").err == "no contexts\n"
     assert bare("context", "add", "prod", "--server", "127.0.0.1:7700").out == "added prod\n"
     assert bare("context", "add", "dev", "--server", "unix:///tmp/dev.sock", "--use").out == "added dev\n"
+    socket = parse("unix:///tmp/dev.sock").text
     assert bare("context", "list").out.splitlines() == [
         "   NAME  SERVER",
         "   prod  127.0.0.1:7700",
-        "*  dev   unix:///tmp/dev.sock",
+        f"*  dev   {socket}",
     ]
     assert bare("context", "list", "-o", "name").out == "prod\ndev\n"
     assert bare("context", "use", "prod").out == "using prod\n"

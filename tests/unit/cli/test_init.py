@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ from .conftest import Cli
 def test_what_it_writes_is_valid(bare: Cli, tmp_path: Path, kind: str, files: list[str]) -> None:
     target = tmp_path / "new" / "workflows"
     result = bare("init", "my-flow", "--kind", kind, "--dir", str(target))
-    assert (result.code, result.out) == (0, "".join(f"wrote {target}/{file}\n" for file in files))
-    assert f"  toban apply {target}/my-flow.yaml\n  toban run my-flow --follow\n" in result.err
+    assert (result.code, result.out) == (0, "".join(f"wrote {target / file}\n" for file in files))
+    assert f"  toban apply {shlex.quote(str(target / 'my-flow.yaml'))}\n  toban run my-flow --follow\n" in result.err
     assert sorted(path.name for path in target.iterdir()) == sorted(files)
     checked = bare("validate", str(target / "my-flow.yaml"), "-o", "json")
     assert (checked.code, checked.data) == (0, [])

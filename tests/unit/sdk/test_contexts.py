@@ -26,7 +26,7 @@ def add(environ: dict[str, str], name: str, server: str = "127.0.0.1:7700") -> N
 
 def test_each_source_of_an_address_wins_over_the_next(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "toban.sock").touch()
-    assert resolve(environ=environ).path == f"{tmp_path}/toban.sock"
+    assert resolve(environ=environ).path == str(tmp_path / "toban.sock")
     for number, name in enumerate(("current", "variable", "option"), 1):
         add(environ, name, f"127.0.0.1:{number}")
     assert resolve(environ=environ).path

@@ -284,10 +284,12 @@ def documented() -> list[list[str]]:
 @pytest.mark.parametrize("row", documented(), ids=lambda row: row[0])
 def test_the_documentation_is_right(row: list[str]) -> None:
     phrase, text, *stored = row
-    read = interpret(phrase, now=MONDAY, zone=TOKYO)
+    read = interpret(phrase, now=MONDAY, zone=TOKYO, calendar={"country": "jp"})
     assert read.text == text
     schedule = read.schedule
     expected = [] if not read.recurring else [schedule.cron or f"every: {schedule.every:.0f}"]
+    if schedule.business_day:
+        expected[0] += f"`, `business_day: {schedule.business_day}"
     assert stored == expected
 
 

@@ -274,7 +274,7 @@ def test_mistakes_in_calls() -> None:
     assert mistakes_of(nightly) == [
         f"+1 steps.fetch: cannot call {SIGNATURE}: missing a value for 'day'",
         f"+2 steps.fetch: cannot call {SIGNATURE}: got an unexpected keyword argument 'rowz'",
-        f"+3 steps.fetch_3.kwargs: found a PosixPath, which is no JSON value: {Path('x')!r}",
+        f"+3 steps.fetch_3.kwargs: found a {type(Path()).__name__}, which is no JSON value: {Path('x')!r}",
         f"+4 steps.<lambda>: {NESTED}",
         f"+6 steps.fetch: the id is taken by the step in line {first} of {__file__}: give one of them another id",
         "+7 steps.a.depends_on: expected steps, their results or ids, found 7",
