@@ -220,7 +220,7 @@ FORGERIES: list[tuple[Callable[[Forged], object], str]] = [
     (lambda made: made.without_run(8, "SKIPPED", "disabled"), "it was enabled"),
     (lambda made: made.without_run(8, "SKIPPED", "tired"), "SKIPPED instead of FIRED"),
     (
-        lambda made: made.without_run(8, "SKIPPED", "overlap: run gone is active"),
+        lambda made: made.without_run(8, "SKIPPED", "overlap: run w#1000 is active"),
         "SKIPPED instead of FIRED",
     ),
     (lambda made: made.change(8, schedule="w/1"), "nobody made this schedule"),
@@ -236,7 +236,7 @@ FORGERIES: list[tuple[Callable[[Forged], object], str]] = [
     (_tell_another_end, "instead of blackout"),
     (lambda made: made.without_run(8, "SKIPPED", SHUT_UNTIL), "instead of FIRED"),
     (
-        lambda made: made.without_run(18, "SKIPPED", "overlap: run run-4 is active"),
+        lambda made: made.without_run(18, "SKIPPED", "overlap: run w#4 is active"),
         "SKIPPED instead of FIRED",
     ),
     (
@@ -266,7 +266,7 @@ def test_a_true_ledger_has_no_defect() -> None:
 
 def test_an_overlap_with_a_run_that_exists_is_no_defect() -> None:
     made = Forged()
-    made.without_run(8, "SKIPPED", "overlap: run run-6 is active")
+    made.without_run(8, "SKIPPED", "overlap: run w#6 is active")
     assert made.check() == []
 
 

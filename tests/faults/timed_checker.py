@@ -153,6 +153,7 @@ class _Schedule:
         self._versions_beside = workflow.versions
         self._name = name
         self._runs = ledger.runs
+        self._names = {f"{run.workflow}#{run.number}": run for run in ledger.runs.values()}
         self._told = ledger.told
         self._end = ledger.end
         self._read = ledger.read
@@ -350,7 +351,7 @@ class _Schedule:
         words = line.reason.split()
         if self._workflow.overlap != "skip" or words[:2] != ["overlap:", "run"]:
             return False
-        other = self._runs.get(words[2])
+        other = self._names.get(words[2])
         if other is None or other.workflow != self._workflow.name or not self._made(other, at):
             return False
         return at <= self._time.noticed_by(self._told.over(other.id, self._time.cut))

@@ -114,7 +114,7 @@ def _invalid(error: InvalidArgument, message: str, what: str) -> Failure:
 
 
 def _conflict_hint(error: TobanError) -> str:
-    active = error.metadata.get("run_id") or error.metadata.get("active_run_id")
+    active = error.metadata.get("run") or error.metadata.get("run_id")
     if error.reason == "RUN_ALREADY_ACTIVE" and active:
         return f"`toban runs show {active}` shows the active run, `toban runs cancel {active}` ends it"
     if error.reason == "OWNED_BY_FILE":

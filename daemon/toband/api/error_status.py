@@ -123,7 +123,9 @@ RULES: Mapping[type[Exception], Rule] = {
     errors.ZoneGoneError: Rule(
         FAILED_PRECONDITION, "TIME_ZONE_NOT_FOUND", {"schedule_id": "schedule_id", "timezone": "zone"}
     ),
-    ActiveRunError: Rule(FAILED_PRECONDITION, "RUN_ALREADY_ACTIVE", {"run_id": "args"}, "run {error} is active"),
+    ActiveRunError: Rule(
+        FAILED_PRECONDITION, "RUN_ALREADY_ACTIVE", {"run_id": "args", "run": "name"}, "run {error.name} is active"
+    ),
     EtagMismatchError: Rule(
         ABORTED, "ETAG_MISMATCH", {"etag": "args", "name": "name"}, "{error.name!r} has changed; read it again"
     ),

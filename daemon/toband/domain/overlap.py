@@ -91,5 +91,5 @@ def replacements(
 
 
 def skipped(active_run: str) -> NotStarted:
-    """Why a run was skipped, as the ledger of a schedule or an event shows it."""
+    """Why a run was skipped, as the ledger of a schedule or an event shows it. `active_run` is a name: `nightly#12`."""
     return NotStarted(NotStartedReason.OVERLAP, f"run {active_run} is active")

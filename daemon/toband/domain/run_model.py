@@ -494,6 +494,10 @@ class Run:
     touched: frozenset[str] | None = field(default=None, compare=False)
 
     @property
+    def name(self) -> str:
+        return run_name(self.workflow, self.number)
+
+    @property
     def current_ending(self) -> Ending | None:
         """Why the steps that have not ended are being ended, if they are."""
         return self.ending if self.finally_part is None else self.finally_part.ending
@@ -502,6 +506,11 @@ class Run:
     def by_event(self) -> bool:
         """Whether an event started it directly; False for a repeat of such a run."""
         return self.event is not None and self.trigger in (Trigger.EVENT, Trigger.SCHEDULE)
+
+
+def run_name(workflow: str, number: int) -> str:
+    """What people call a run: `nightly#12`."""
+    return f"{workflow}#{number}"
 
 
 class DeadLetterState(StrEnum):

@@ -180,7 +180,11 @@ class EtagMismatchError(Exception):
 
 
 class ActiveRunError(Exception):
-    """An active run prevents the call. `args[0]` is its id."""
+    """An active run prevents the call. `args[0]` is its id, `name` what people call it: `nightly#12`."""
+
+    def __init__(self, run_id: str, name: str) -> None:
+        super().__init__(run_id)
+        self.name = name
 
 
 class RunGoneError(Exception):

@@ -95,7 +95,7 @@ async def test_a_burst_without_a_run_says_why(store: Store) -> None:
     active = await stored_run(store, "backup")
     _, run = event_run(event)
     assert await store.end_burst(burst, run=run, max_active=1) is None
-    reason = NotStarted(NotStartedReason.OVERLAP, f"run {active.id} is active")
+    reason = NotStarted(NotStartedReason.OVERLAP, f"run {active.name} is active")
     assert await row_of(store, event) == replace(ROW, reason=reason)
     event = await debounce(store, 20)
     (burst,) = await store.due_bursts(later(30))

@@ -112,7 +112,7 @@ async def test_a_run_that_is_active_is_in_the_way(store: Store) -> None:
     assert resolved is not None
     assert [run.workflow for run in resolved.runs] == ["other"]
     skipped, started = resolved.event.runs
-    reason = NotStarted(NotStartedReason.OVERLAP, f"run {active.id} is active")
+    reason = NotStarted(NotStartedReason.OVERLAP, f"run {active.name} is active")
     assert skipped == replace(blocked[0], outcome=SKIPPED, reason=reason, run_id="")
     assert started == free[0]
     # Once it is over there is a place again.

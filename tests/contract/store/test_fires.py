@@ -176,7 +176,7 @@ async def test_a_run_that_is_active_is_in_the_way(store: Store) -> None:
     stood_for = line(due, later(60), CAUGHT_UP, run_id=run.id)
     what = firing(due, (one, run), lines=(stood_for,), at_most=1)
     fired = await store.fire(what)
-    reason = NotStarted(NotStartedReason.OVERLAP, f"run {active.id} is active")
+    reason = NotStarted(NotStartedReason.OVERLAP, f"run {active.name} is active")
     skipped = [replace(each, outcome=SKIPPED, reason=reason, run_id="") for each in (one, stood_for)]
     assert fired == Fired(runs=(), skipped=tuple(skipped))
     assert await store.fires() == skipped
@@ -201,7 +201,7 @@ async def test_of_several_runs_as_many_as_there_is_place_for(store: Store) -> No
         (run.id, number) for number, (_, run) in enumerate(pairs[:3], 1)
     ]
     assert keys(fired.skipped) == [("backup/0", 240.0)]
-    assert fired.skipped[0].reason == NotStarted(NotStartedReason.OVERLAP, f"run {pairs[0][1].id} is active")
+    assert fired.skipped[0].reason == NotStarted(NotStartedReason.OVERLAP, f"run {fired.runs[0].name} is active")
     assert [each.outcome for each in await store.fires()] == [SKIPPED, FIRED, FIRED, FIRED]
 
 

@@ -99,7 +99,7 @@ async def test_max_active_refuses_with_the_oldest(store: Store) -> None:
     await stored_run(store, "other")
     with pytest.raises(ActiveRunError) as refused:
         await store.create_run(new_run(), max_active=2)
-    assert refused.value.args[0] == first.id
+    assert (refused.value.args[0], refused.value.name) == (first.id, "backup#1")
     assert (await store.create_run(new_run(), max_active=3))[0].number == 3
 
 

@@ -186,7 +186,7 @@ async def test_deleting_is_refused_while_a_run_is_active(store: Store) -> None:
     await stored_run(store)
     with pytest.raises(ActiveRunError) as refused:
         await store.delete_workflow("backup", at=NOW)
-    assert refused.value.args[0] == oldest.id
+    assert (refused.value.args[0], refused.value.name) == (oldest.id, "backup#1")
     assert await store.get_workflow("backup") is not None
 
 

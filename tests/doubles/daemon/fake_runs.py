@@ -43,7 +43,10 @@ class Runs(Control):
                         context,
                         grpc.StatusCode.FAILED_PRECONDITION,
                         f"cannot start a run of {request.workflow}: one is active",
-                        info("RUN_ALREADY_ACTIVE", {"run_id": record.run.id}),
+                        info(
+                            "RUN_ALREADY_ACTIVE",
+                            {"run_id": record.run.id, "run": f"{record.run.workflow}#{record.run.number}"},
+                        ),
                     )
             record = self._daemon.add_run(request.workflow)
             if request.HasField("params"):

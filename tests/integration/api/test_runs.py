@@ -467,7 +467,8 @@ def test_exactly_one_of_many_starts_at_once_wins(daemon: Daemon, tmp_path: Path)
         grpc.StatusCode.FAILED_PRECONDITION,
         "RUN_ALREADY_ACTIVE",
     )
-    assert refusal.metadata == {"run_id": won[0]}
+    assert refusal.metadata == {"run_id": won[0], "run": "one#1"}
+    assert refusal.text == "run one#1 is active"
     gate.release_now()
     assert run_state(daemon.wait_run(won[0])) == "SUCCEEDED"
     gate_again = daemon.start_run("one")
@@ -482,7 +483,7 @@ def test_up_to_max_active_runs_may_be_active(daemon: Daemon, tmp_path: Path) -> 
     apply(daemon, "three", steps=held, params=params, max_active_runs=3)
     ids = [daemon.start_run("three", gate=gate.path) for gate in gates[:3]]
     refusal = refused(lambda: daemon.start_run("three", gate=gates[3].path))
-    assert refusal.metadata == {"run_id": ids[0]}, "the oldest one is named"
+    assert refusal.metadata == {"run_id": ids[0], "run": "three#1"}, "the oldest one is named"
     gates[1].release_now()
     daemon.wait_run(ids[1])
     ids[1] = daemon.start_run("three", gate=gates[3].path)

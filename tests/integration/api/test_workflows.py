@@ -337,7 +337,7 @@ def test_delete_is_refused_while_a_run_is_active(daemon: Daemon, tmp_path: Path)
         grpc.StatusCode.FAILED_PRECONDITION,
         "RUN_ALREADY_ACTIVE",
     )
-    assert refusal.metadata == {"run_id": run}
+    assert refusal.metadata == {"run_id": run, "run": "busy#1"}
     gate.release_now()
     assert run_state(daemon.wait_run(run)) == "SUCCEEDED"
     daemon.workflows.DeleteWorkflow(request, timeout=20)

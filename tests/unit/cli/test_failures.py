@@ -78,12 +78,12 @@ def test_what_the_daemon_refuses(cli: Cli, daemon: FakeDaemon, code: grpc.Status
 
 def test_the_daemons_own_words_are_not_said_twice(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.add_workflow("nightly")
-    active = daemon.add_run("nightly")
+    daemon.add_run("nightly")
     result = cli("run", "nightly")
     assert result.code == 6
     assert result.err.splitlines() == [
         "toban: cannot start a run of nightly: one is active",
-        (f"hint: `toban runs show {active.run.id}` shows the active run, `toban runs cancel {active.run.id}` ends it"),
+        "hint: `toban runs show nightly#1` shows the active run, `toban runs cancel nightly#1` ends it",
     ]
 
 

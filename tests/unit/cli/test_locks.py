@@ -36,10 +36,15 @@ def test_no_locks(cli: Cli, daemon: FakeDaemon) -> None:
     assert cli("locks", "list").err == "no locks\n"
 
 
-def test_release(cli: Cli, locks: list[system_pb2.Lock]) -> None:
+def test_release(cli: Cli, daemon: FakeDaemon, locks: list[system_pb2.Lock]) -> None:
     assert cli("locks", "release", "gpu", "--run", str(uuid.uuid4())).err == "no ended attempt keeps gpu held\n"
+    run = daemon.add_run("import").run
+    locks[1].leftovers[0].run_id = run.id
+    locks[1].leftovers[0].since.FromJsonString("2026-02-01T00:15:30Z")
     done = cli("locks", "release", "gpu")
-    assert done.out.splitlines()[1].split()[:2] == ["import", "load"]
+    header, row = done.out.splitlines()
+    assert header.split() == ["WORKFLOW", "STEP", "SINCE", "(JST)", "RUN"]
+    assert row.split() == ["import", "load", "2026-02-01", "09:15:30", "import#1"]
     assert done.err == "released gpu: 1 attempt\n"
     again = cli("locks", "release", "gpu")
     assert (again.code, again.err) == (0, "no ended attempt keeps gpu held\n")

@@ -286,7 +286,7 @@ async def test_what_overlap_would_skip_is_not_told_to_start(scene: Scene) -> Non
     await active(scene, "skips", "r5", RunState.PENDING)
     assert await reasons(scene) == [
         ("queues", True, listens),
-        ("skips", False, "overlap: run r3 is active"),
+        ("skips", False, "overlap: run skips#1 is active"),
     ]
 
 

@@ -179,7 +179,7 @@ class Stored:
 
     async def delete_workflow(self, name: str, *, at: datetime, kind: DefinitionKind) -> bool:
         if name in self.active:
-            raise ActiveRunError("r")
+            raise ActiveRunError("r", f"{name}#1")
         return self.owners.pop(name, None) is not None
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from toban.cli.args.names import connect, run_id
 from toban.cli.human_text import clock
 from toban.cli.render.output import Column, emit_list, time_column
-from toban.cli.session import OutputOption, session, shown
+from toban.cli.session import OutputFormat, OutputOption, session, shown
 from toban.cli.syntax import Argument, Context, Group, Option
 from toban.quantity_text import counted
 
@@ -86,11 +86,17 @@ def release(
     here = session(ctx, output)
     with connect(here, f"release lock {shown(name)}") as client:
         released = client.release_lock(name, run_id=run_id(client, run) if run else "")
+        names = {}
+        if here.output is OutputFormat.TABLE:
+            from toban.cli.render.run_names import names_of
+            from toban.cli.render.run_text import run_name
+
+            names = names_of(client, (each.run_id for each in released), run_name)
     columns: list[Column[system_pb2.LockLeftover]] = [
         Column("WORKFLOW", lambda each: each.workflow, lambda _: "bold"),
         Column("STEP", lambda each: each.step),
         time_column("SINCE", lambda each: each.since),
-        Column("RUN", lambda each: each.run_id, optional=True),
+        Column("RUN", lambda each: names.get(each.run_id, each.run_id), optional=True),
     ]
     empty = f"no ended attempt keeps {shown(name)} held"
     emit_list(here, released, columns, name=lambda each: str(each.run_id), empty=empty)

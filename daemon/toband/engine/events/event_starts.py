@@ -179,7 +179,7 @@ class EventStarts:
             states=[state for state in RunState if not state.terminal],
             limit=limit,
         )
-        return skipped(active[-1].id) if is_full(limit, len(active)) else None
+        return skipped(active[-1].name) if is_full(limit, len(active)) else None
 
     def _resolution(self, event: Emitted, state: EventState, reason: str = "") -> EventResolution:
         return EventResolution(event_id=event.id, state=state, at=self._clock.now(), reason=reason)

@@ -144,7 +144,7 @@ class Rooms:
             user=step.user,
             resources=step.resources,
             command=rendered.command,
-            title=f"{run.workflow}#{run.number} {attempt.step}",
+            title=f"{run.name} {attempt.step}",
             log_limit=self.log_limit,
         )
 

@@ -31,7 +31,7 @@ class RunFilter:
 
 
 def _texts(run: Run) -> list[str]:
-    found = [run.id, f"{run.workflow}#{run.number}", run.scope, run.error]
+    found = [run.id, run.name, run.scope, run.error]
     found += [f"{label}={content}" for label, content in run.labels.items()]
     return found + [f"{name}={to_text(value)}" for name, value in run.params.items()]
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from toban.definition import DefinitionKind
 from toband.domain.emitted_events import Cause
+from toband.domain.run_model import run_name
 from toband.ports import (
     BY_API,
     ActiveRunError,
@@ -55,7 +56,7 @@ from toband.store.sql.tables import (
 from toband.store.sql.writer import Undo, WriteSession
 
 _OLDEST_ACTIVE = (
-    select(runs.c.id)
+    select(runs.c.id, runs.c.number)
     .where(runs.c.workflow == bindparam("of_name"), among(runs.c.state, ACTIVE_RUNS))
     .order_by(runs.c.id)
     .limit(1)
@@ -204,9 +205,9 @@ class SqlDefinitions(OpenDatabase):
         users = read_users(session.connection, name)
         if users:
             raise JobInUseError(users)
-        active = session.connection.execute(_OLDEST_ACTIVE, {"of_name": name}).scalar()
+        active = session.connection.execute(_OLDEST_ACTIVE, {"of_name": name}).first()
         if active is not None:
-            raise ActiveRunError(active)
+            raise ActiveRunError(active.id, run_name(name, active.number))
         changes = DefinitionChanges(self._sql, session, at, cause)
         # The database deletes labels, uses and triggers with it.
         session.connection.execute(_DELETE, {"of_name": name})

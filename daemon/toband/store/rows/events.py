@@ -168,7 +168,7 @@ class SqlEvents(OpenDatabase):
                 try:
                     runs.check_active(self._sql, session, burst.workflow, max_active)
                 except ActiveRunError as error:
-                    why = overlap.skipped(error.args[0])
+                    why = overlap.skipped(error.name)
                 else:
                     made = runs.add(self._sql, session, new)
             event_paces.decide_line(session, burst, made.id if made is not None else "", why)
@@ -230,7 +230,7 @@ def _resolving(sql: Statements, resolution: EventResolution) -> Callable[[WriteS
             try:
                 runs.check_active(sql, session, line.workflow, max_active)
             except ActiveRunError as error:
-                reason = overlap.skipped(error.args[0])
+                reason = overlap.skipped(error.name)
                 lines.add(replace(line, outcome=EventRunOutcome.SKIPPED, reason=reason, run_id=""))
             else:
                 runs.check_sources(session.connection, run.sources)

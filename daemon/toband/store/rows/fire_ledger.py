@@ -218,7 +218,7 @@ def _firing(sql: Statements, firing: Firing) -> Callable[[WriteSession], Fired |
             try:
                 runs.check_active(sql, session, run.workflow, max_active)
             except ActiveRunError as error:
-                in_the_way[run.id] = overlap.skipped(error.args[0])
+                in_the_way[run.id] = overlap.skipped(error.name)
             else:
                 encoded = new[run.id]
                 missed = tuple(at for at in run.missed if to_micros(at) not in known)

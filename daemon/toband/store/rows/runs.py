@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Select, and_, bindparam, exists, func, select, update
 
 from toband.domain.overlap import is_full
-from toband.domain.run_model import INSTANCE_BITS, Pin, Run, RunState, StepRun, StepState
+from toband.domain.run_model import INSTANCE_BITS, Pin, Run, RunState, StepRun, StepState, run_name
 from toband.ports import ActiveRunError, HistoryEntry, PositionedChange, Request, RunChange, RunGoneError, UpdateResult
 from toband.store.rows import dead_letters, run_history, run_transitions
 from toband.store.rows.idempotent_calls import recall, remember
@@ -291,7 +291,8 @@ def check_active(sql: Statements, session: WriteSession, workflow: str, max_acti
         return
     active, oldest = session.fetch(sql.active, {"workflow": workflow})[0]
     if is_full(max_active, active):
-        raise ActiveRunError(oldest)
+        ((number,),) = session.fetch(sql.run_number, {"id": oldest})
+        raise ActiveRunError(oldest, run_name(workflow, number))
 
 
 def add(sql: Statements, session: WriteSession, new: EncodedRun) -> Run:

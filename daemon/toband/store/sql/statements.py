@@ -166,6 +166,7 @@ class Statements:
                 not_(and_(among(runs.c.triggered_by, [Trigger.BACKFILL]), among(runs.c.state, [RunState.PENDING]))),
             )
         )
+        self.run_number = text(select(runs.c.number).where(runs.c.id == bindparam("id")))
         self.last_position = text(
             select(
                 select(func.max(run_history.c.position)).where(run_history.c.position.is_not(None)).scalar_subquery(),
