@@ -158,8 +158,29 @@ def test_delete(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
     other = daemon.add_run("nightly", state=run_pb2.RUN_STATE_CANCELLED)
     result = cli("runs", "delete", "nightly#1", other.run.id)
     assert result.code == 0
-    assert result.out == (f"deleted nightly#1 ({failed.run.id})\ndeleted nightly#2 ({other.run.id})\n")
+    assert result.out == "deleted nightly#1\ndeleted nightly#2\n"
     assert daemon.runs == {}
+
+
+def test_of_several_runs_those_that_can_be_are_deleted(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
+    active = daemon.add_run("nightly")
+    last = daemon.add_run("nightly", state=run_pb2.RUN_STATE_CANCELLED)
+    ambiguous = cli("runs", "delete", "nightly#1", "nightly")
+    assert (ambiguous.code, ambiguous.out, len(daemon.runs)) == (2, "", 3)
+    result = cli("runs", "delete", "nightly#9", "nightly#2", "nightly#1", "-o", "name")
+    assert (result.code, result.out) == (6, f"{failed.run.id}\n")
+    assert result.err.splitlines() == [
+        "toban: cannot find run nightly#9: no such run",
+        "hint: `toban runs list --workflow nightly` lists its runs",
+        "toban: cannot delete run nightly#2: the run goes on",
+        "hint: `toban runs cancel nightly#2 --wait` cancels it first",
+        "delete: 1 of 3 runs done, 2 failed",
+    ]
+    quiet = cli("-q", "runs", "delete", "nightly#2", "nightly#3", "-o", "json")
+    assert [(each["id"], each["outcome"]) for each in quiet.data] == [(active.run.id, "failed"), (last.run.id, "done")]
+    assert [run.run.id for run in daemon.runs.values()] == [active.run.id]
+    gone = cli("runs", "delete", "nightly#1", "nightly#3")
+    assert (gone.code, gone.out, gone.err.splitlines()[-1]) == (6, "", "delete: 0 of 2 runs done, 2 failed")
 
 
 def test_a_name_alone_is_not_enough_to_delete(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:

@@ -464,40 +464,39 @@ def delete(
     """
     here = session(ctx, output)
     runs, chosen = runs or [], run_filter(workflow, state, failed, since, until, label)
-    if chosen or dry_run or not runs:
+    if not is_single(runs, chosen, dry_run=dry_run):
 
         def act(client: SyncClient, run: run_pb2.Run) -> str:
-            client.delete_run(run.id)
+            _delete(client, run, _name(run))
             return f"deleted {_name(run)}"
 
         change = Change(verb="delete", states=ENDED, act=act)
         with connect(here, "delete runs") as client:
             change_many(here, client, change, runs, chosen, yes=yes, dry_run=dry_run)
         return
-    from toban.cli.render.run_text import run_name
+    (text,) = runs
+    with connect(here, f"delete run {shown(text)}") as client:
+        found = client.get_run(one_run_id(client, text))
+        _delete(client, found, text)
+    match here.output:
+        case OutputFormat.TABLE:
+            print(f"deleted {_name(found)} ({found.id})")
+        case OutputFormat.NAME:
+            print(found.id)
+        case _:
+            emit_data(here, [{"id": found.id, "run": _name(found), "outcome": "deleted"}])
 
-    deleted: list[dict[str, str]] = []
-    with connect(here, "delete runs") as client:
-        for text in runs:
-            with doing(f"delete run {shown(text)}"):
-                found = client.get_run(one_run_id(client, text))
-                try:
-                    with doing(f"delete run {shown(text)}"):
-                        client.delete_run(found.id)
-                except Failure as failure:
-                    if failure.reason == "RUN_NOT_TERMINAL":
-                        failure.hint = f"`toban runs cancel {run_name(found)} --wait` cancels it first"
-                    elif failure.reason == "RUN_PINNED":
-                        failure.hint = f"`toban runs unpin {run_name(found)}` unpins it"
-                    raise
-            deleted.append({"id": found.id, "run": run_name(found), "outcome": "deleted"})
-            # At once: it stays deleted even if the next one fails.
-            if here.output is OutputFormat.TABLE:
-                print(f"deleted {run_name(found)} ({found.id})", flush=True)
-            elif here.output is OutputFormat.NAME:
-                print(found.id, flush=True)
-    if here.output in (OutputFormat.JSON, OutputFormat.YAML):
-        emit_data(here, deleted)
+
+def _delete(client: SyncClient, run: run_pb2.Run, text: str) -> None:
+    try:
+        with doing(f"delete run {shown(text)}"):
+            client.delete_run(run.id)
+    except Failure as failure:
+        if failure.reason == "RUN_NOT_TERMINAL":
+            failure.hint = f"`toban runs cancel {_name(run)} --wait` cancels it first"
+        elif failure.reason == "RUN_PINNED":
+            failure.hint = f"`toban runs unpin {_name(run)}` unpins it"
+        raise
 
 
 def _name(run: run_pb2.Run) -> str:

@@ -13,7 +13,7 @@ from toban.cli.error_report import Failure, doing
 from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.human_text import one_line
 from toban.cli.render.output import Column, emit_data, table, time_column
-from toban.cli.session import OutputFormat, Session, complain
+from toban.cli.session import OutputFormat, Session, complain, shown
 from toban.cli.syntax import ExitCommand
 from toban.quantity_text import counted
 
@@ -58,14 +58,17 @@ def change_many(
 
     Raises Failure, and ExitCommand if some runs could not be changed.
     """
-    found = _find(client, change, runs, chosen)
-    if not found:
+    results: list[dict[str, Any]] = []
+    if runs and not chosen:
+        found, results = _named(client, change.verb, runs)
+    else:
+        found = _selected(client, change, runs, chosen)
+    if not found and not results:
         here.note(f"no runs to {change.verb}")
     elif dry_run:
         here.note(f"would {change.verb} {counted(len(found), 'run')}")
     elif chosen and not yes:
         _confirm(change.verb, found)
-    results: list[dict[str, Any]] = []
     if dry_run and here.output is OutputFormat.TABLE and found:
         _show(here, found)
     for run in found:
@@ -78,12 +81,27 @@ def change_many(
         raise ExitCommand(Exit.CONFLICT)
 
 
-def _find(client: SyncClient, change: Change, runs: Sequence[str], chosen: RunFilter) -> list[run_pb2.Run]:
+def _named(client: SyncClient, verb: str, runs: Sequence[str]) -> tuple[list[run_pb2.Run], list[dict[str, Any]]]:
+    """The runs, and the results of those that do not exist."""
+    found: dict[str, run_pb2.Run] = {}
+    missing: list[dict[str, Any]] = []
+    for text in dict.fromkeys(runs):
+        try:
+            with doing(f"{verb} run {shown(text)}"):
+                run = client.get_run(one_run_id(client, text))
+        except Failure as failure:
+            if failure.code is not Exit.NOT_FOUND:
+                raise
+            missing.append(_refused("", text, failure))
+        else:
+            found[run.id] = run
+    return list(found.values()), missing
+
+
+def _selected(client: SyncClient, change: Change, runs: Sequence[str], chosen: RunFilter) -> list[run_pb2.Run]:
     what = f"{change.verb} runs"
     if runs and chosen:
         raise Failure(f"cannot {what}: give either RUN or options that select runs", Exit.USAGE)
-    if runs:
-        return [client.get_run(run_id) for run_id in dict.fromkeys(one_run_id(client, text) for text in runs)]
     if not chosen:
         hint = f"`toban runs {change.verb} nightly#12`, or `toban runs {change.verb} --workflow nightly --since 1d`"
         raise Failure(f"cannot {what}: give RUN or options that select runs", Exit.USAGE, hint=hint)
@@ -128,8 +146,7 @@ def _changed(here: Session, client: SyncClient, change: Change, run: run_pb2.Run
     except Failure as failure:
         if failure.code is Exit.UNREACHABLE:
             raise
-        complain(f"toban: {one_line(failure.message)}")
-        return _result(run, "failed", failure.message)
+        return _refused(run.id, run_name(run), failure)
     if here.output is OutputFormat.TABLE:
         print(done, flush=True)
     elif here.output is OutputFormat.NAME:
@@ -137,10 +154,18 @@ def _changed(here: Session, client: SyncClient, change: Change, run: run_pb2.Run
     return _result(run, "done")
 
 
-def _result(run: run_pb2.Run, outcome: str, error: str = "") -> dict[str, Any]:
+def _result(run: run_pb2.Run, outcome: str) -> dict[str, Any]:
     from toban.cli.render.run_text import run_name
 
-    return {"id": run.id, "run": run_name(run), "outcome": outcome, "error": error}
+    return {"id": run.id, "run": run_name(run), "outcome": outcome, "error": ""}
+
+
+def _refused(run_id: str, name: str, failure: Failure) -> dict[str, Any]:
+    """Reports a run that could not be changed."""
+    complain(f"toban: {one_line(failure.message)}")
+    if failure.hint:
+        complain(f"hint: {one_line(failure.hint)}")
+    return {"id": run_id, "run": name, "outcome": "failed", "error": failure.message}
 
 
 def _show(here: Session, found: Sequence[run_pb2.Run]) -> None:
