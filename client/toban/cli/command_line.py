@@ -20,6 +20,7 @@ from toban.cli.human_text import one_line
 from toban.cli.safe_streams import gates
 from toban.cli.session import OutputFormat, complain
 from toban.cli.syntax import Command, Context, ExitCommand, Group, Option, UsageError
+from toban.cli.syntax.parameters import parameters
 from toban.cli.syntax.program import Entry, Program
 
 
@@ -151,16 +152,21 @@ def _complete() -> int:
 
 def _invoke(arguments: Sequence[str]) -> int:
     try:
-        PROGRAM.run(arguments, prepared=_answer_version)
+        PROGRAM.run(arguments, prepared=_prepared)
     except ExitCommand as ended:
         return ended.code
     return Exit.DONE
 
 
-def _answer_version(context: Context) -> None:
+def _prepared(context: Context, command: Command | None) -> None:
+    """Answers --version; refuses -o for a command that has only one format."""
     if context.globals.get("version"):
         print(f"toban {__version__}")
         raise ExitCommand
+    if command is None or context.globals.get("output", OutputFormat.TABLE) is OutputFormat.TABLE:
+        return
+    if all(parameter.name != "output" for parameter in parameters(command.function)):
+        raise UsageError(f"{context.path} writes text in one format only: leave out -o", context.path)
 
 
 def _report(message: str, code: int, *, lines: Sequence[str] = (), hint: str = "") -> int:

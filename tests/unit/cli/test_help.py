@@ -173,6 +173,13 @@ def test_a_short_option_has_one_meaning_over_all_commands() -> None:
                 assert meant & set(names), f"{path}: {short}"
 
 
+def test_every_other_command_has_an_output_option() -> None:
+    without = {
+        path for path, command in _tree().items() if all(each.name != "output" for each in parameters(command.function))
+    }
+    assert without == {"completion", "dev", "man", "schema", "version"}
+
+
 def test_a_short_option_has_one_meaning_within_a_command() -> None:
     shared = {name for each in PROGRAM.shared for name in getattr(each.spec, "names", ())}
     for path, command in _tree().items():
@@ -253,6 +260,11 @@ def test_version(bare: Cli, arguments: list[str]) -> None:
         ),
         (["-o", "xml", "version"], "'xml' is not one of 'table', 'json'", "`toban --help`"),
         (["runs", "list", "-o", "xml"], "'xml' is not one of", "`toban runs list --help`"),
+        (["-o", "json", "version"], "toban version writes text in one format only", "`toban version --help`"),
+        (["completion", "bash", "-o", "yaml"], "toban completion writes text in one format", "completion --help`"),
+        (["man", "runs", "-o", "name"], "toban man writes text in one format only", "`toban man --help`"),
+        (["schema", "runs", "list", "-o", "yaml"], "toban schema writes text in one format", "schema --help`"),
+        (["dev", "-o", "json"], "toban dev writes text in one format only: leave out -o", "`toban dev --help`"),
         (["runs", "list", "--limit", "0"], "--limit", "`toban runs list --help`"),
         (["runs", "list", "--state", "odd"], "'odd' is not one of", "`toban runs list --help`"),
     ],

@@ -68,7 +68,7 @@ PROGRAM = Program(
 
 def run(*words: str) -> dict[str, Any]:
     CALLS.clear()
-    PROGRAM.run(words, prepared=lambda _: None)
+    PROGRAM.run(words, prepared=lambda *_: None)
     (call,) = CALLS
     return {name: value for name, value in call.items() if value is not None}
 
@@ -144,7 +144,7 @@ def test_what_cannot_be_understood(words: str, message: str, path: str) -> None:
 def test_help(capsys: pytest.CaptureFixture[str], words: str, first: str) -> None:
     if "0x" in words:
         words = words.replace("-n 0x", "")
-    PROGRAM.run(words.split(), prepared=lambda _: None)
+    PROGRAM.run(words.split(), prepared=lambda *_: None)
     assert capsys.readouterr().out.splitlines()[0] == first
 
 

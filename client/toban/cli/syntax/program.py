@@ -55,7 +55,7 @@ class Program:
     def load(self, name: str) -> Command | Group:
         return self._load(self.entries[name])
 
-    def run(self, words: Sequence[str], *, prepared: Callable[[Context], None]) -> None:
+    def run(self, words: Sequence[str], *, prepared: Callable[[Context, Command | None], None]) -> None:
         """Runs one command line. Raises UsageError, ExitCommand and what the command raises."""
         given = list(words)
         if given[:1] == ["help"] and not any(word.startswith("-") for word in given[1:]):
@@ -63,7 +63,7 @@ class Program:
         context = Context(self)
         try:
             found = self.find(context, given)
-            prepared(context)
+            prepared(context, None)
             if not isinstance(found.command, Command):
                 raise UsageError(self.help(found.command, context.path), context.path)
             own = parameters(found.command.function)
@@ -74,7 +74,7 @@ class Program:
             found = self.find(Context(self), [word for word in given if word not in HELP], lenient=True)
             print(self.help(found.command, found.context.path))
             return
-        prepared(context)
+        prepared(context, found.command)
         call(found.command.function, context)
 
     def find(self, context: Context, words: Sequence[str], *, lenient: bool = False) -> Found:
