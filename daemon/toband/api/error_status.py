@@ -108,8 +108,8 @@ RULES: Mapping[type[Exception], Rule] = {
     errors.RunActiveError: Rule(
         FAILED_PRECONDITION, "RUN_NOT_TERMINAL", {"run_id": "run.id", "state": "run.state.value"}
     ),
-    errors.RunInUseError: Rule(FAILED_PRECONDITION, "RUN_IN_USE", {"run_id": "run_id"}),
-    errors.RunPinnedError: Rule(FAILED_PRECONDITION, "RUN_PINNED", {"run_id": "run_id"}),
+    errors.RunInUseError: Rule(FAILED_PRECONDITION, "RUN_IN_USE", {"run_id": "run.id"}),
+    errors.RunPinnedError: Rule(FAILED_PRECONDITION, "RUN_PINNED", {"run_id": "run.id"}),
     errors.StepNotSkippableError: Rule(
         FAILED_PRECONDITION, "STEP_NOT_SKIPPABLE", {"run_id": "run_id", "step": "step", "state": "state"}
     ),

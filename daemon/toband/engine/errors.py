@@ -183,15 +183,17 @@ class RunActiveError(EngineError):
 class RunInUseError(EngineError):
     """An active run needs it."""
 
-    def __init__(self, run_id: str) -> None:
-        super().__init__(f"cannot delete run {run_id}: an active run reads its results, or started it and waits for it")
-        self.run_id = run_id
+    def __init__(self, run: Run) -> None:
+        super().__init__(
+            f"cannot delete run {run.name}: an active run reads its results, or started it and waits for it"
+        )
+        self.run = run
 
 
 class RunPinnedError(EngineError):
-    def __init__(self, run_id: str) -> None:
-        super().__init__(f"cannot delete run {run_id}: it is pinned; unpin it first")
-        self.run_id = run_id
+    def __init__(self, run: Run) -> None:
+        super().__init__(f"cannot delete run {run.name}: it is pinned; unpin it first")
+        self.run = run
 
 
 class NothingToRetryError(EngineError):

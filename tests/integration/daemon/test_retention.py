@@ -224,6 +224,8 @@ def test_a_pinned_run_stays(tmp_path: Path) -> None:
         delete = pb.DeleteRunRequest(id=first)
         refusal = refused(lambda: daemon.runs.DeleteRun(delete, timeout=20))
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "RUN_PINNED")
+        assert refusal.metadata == {"run_id": first}
+        assert refusal.text == "cannot delete run kept#1: it is pinned; unpin it first"
         unpinned = daemon.runs.UnpinRun(pb.UnpinRunRequest(id=first), timeout=20).run
         assert not unpinned.HasField("pin")
         assert not daemon.runs.UnpinRun(pb.UnpinRunRequest(id=first), timeout=20).run.HasField("pin")

@@ -239,7 +239,7 @@ def test_ctrl_c_detaches(program: Program, nightly: FakeDaemon) -> None:
     assert toban.returncode == 131
     assert output == b""
     assert errors.decode().splitlines()[1:] == [
-        f"toban: detached; run {run.id} continues",
+        "toban: detached; run nightly#1 continues",
         ("hint: `toban runs watch nightly#1` waits for it, `toban logs -f nightly#1` shows its output"),
     ]
     assert run.state == run_pb2.RUN_STATE_RUNNING

@@ -102,7 +102,7 @@ def test_ctrl_c_detaches_from_the_live_view(on_terminal: OnTerminal, daemon: Fak
     terminal.wait_for("one  running")
     terminal.press_ctrl_c()
     assert terminal.end() == 131
-    assert f"toban: detached; run {record.run.id} continues" in terminal.text
+    assert "toban: detached; run nightly#1 continues" in terminal.text
     assert "Traceback" not in terminal.text
     assert b"\x1b[?25h" in terminal.raw
 

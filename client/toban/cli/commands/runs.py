@@ -181,21 +181,22 @@ def watch(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
       toban runs watch nightly-report
       toban runs watch nightly-report -o json | jq .run.state
     """
+    from toban.cli.render.run_text import run_name
     from toban.cli.wait.run_follower import until_end, view_for_watch
     from toban.cli.wait.run_views import JsonLines, View
 
     here = session(ctx, output)
     with connect(here, f"watch run {shown(run)}") as client:
-        found = client.get_run(run_id(client, run)).id
+        found = client.get_run(run_id(client, run))
         match here.output:
             case OutputFormat.TABLE:
                 view: View = view_for_watch(here)
             case OutputFormat.NAME:
-                print(found, flush=True)
+                print(found.id, flush=True)
                 view = View()
             case _:
                 view = JsonLines()
-        raise ExitCommand(until_end(here, client, found, view))
+        raise ExitCommand(until_end(here, client, found.id, view, name=run_name(found)))
 
 
 @app.command()

@@ -52,18 +52,17 @@ def _can_redraw() -> bool:
     return is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def until_end(here: Session, client: SyncClient, run_id: str, view: View, *, name: str = "") -> Exit:
+def until_end(here: Session, client: SyncClient, run_id: str, view: View, *, name: str) -> Exit:
     """Shows a run until it has ended, reports the result and returns its exit code. Ctrl-C only detaches."""
-    name = name or run_id
     try:
-        with doing(f"watch run {run_id}"):
+        with doing(f"watch run {name}"):
             with view:
                 run = client.run_async(lambda client: _follow(here, client, run_id, view))
             if here.output in (OutputFormat.JSON, OutputFormat.YAML) and not isinstance(view, JsonLines):
                 # A change omits large values.
                 emit_data(here, to_dict(client.get_run(run_id)))
     except KeyboardInterrupt:
-        complain(f"toban: detached; run {run_id} continues")
+        complain(f"toban: detached; run {name} continues")
         complain(f"hint: `toban runs watch {name}` waits for it, `toban logs -f {name}` shows its output")
         raise ExitCommand(Exit.DETACHED) from None
     except BrokenPipeError:

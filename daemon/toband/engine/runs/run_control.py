@@ -93,9 +93,9 @@ class RunControl:
         if not stored.state.terminal:
             raise RunActiveError(stored)
         if stored.pin is not None:
-            raise RunPinnedError(run_id)
+            raise RunPinnedError(stored)
         if not await self._remove(run_id):
-            raise RunInUseError(run_id)
+            raise RunInUseError(stored)
 
     async def pin(self, run_id: str, *, by: str, note: str) -> None:
         """Keeps the run from removal. Raises RunNotFoundError."""
