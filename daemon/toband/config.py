@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 from zoneinfo import ZoneInfo
 
 from toban.definition import format_duration, format_size, parse_duration, parse_size
-from toban.definition.schema.fields import check_name
+from toban.definition.scalars.names import check_name
 from toban.definition.scripts.shells import DEFAULT_SHELL, check_shell
 from toban.definition.timing.blackouts import parse_blackout
 from toban.definition.timing.business_days import default_calendar

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -443,3 +445,10 @@ def test_the_sizes_of_locks(tmp_path: Path) -> None:
         'locks.a b: "a b" is not a valid name: use a letter or digit, then up to 63 letters, digits, _ or -',
         f"TOBAN_LOCKS: found '', expected a whole number from 1 to {2**31 - 1}",
     ]
+
+
+def test_a_start_loads_nothing_that_only_definitions_need() -> None:
+    """It would stay in the memory of a daemon that never reads one."""
+    code = "import sys, toband.app.application; print({'pydantic', 'holidays', 'cel_expr_python'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from toban.definition import Problem, Workflow, parse
 from toban.definition.scalars.derived_ids import derive_id
-from toban.definition.schema.fields import valid_name
+from toban.definition.scalars.names import valid_name
 
 Read = Callable[[str], Workflow]
 Error = Callable[[str], Problem]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from toban.definition.scalars.derived_ids import derive_id
+from toban.definition.scalars.names import valid_name
 from toban.definition.scalars.values import describe
 from toban.definition.schema.field_check import FieldAt
-from toban.definition.schema.fields import valid_name
 from toban.definition.schema.unsupported_fields import STEP_ALIASES
 from toban.definition.source.problem_collector import Reporter, join
 from toban.definition.source.yaml_source import Node

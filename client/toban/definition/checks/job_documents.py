@@ -13,10 +13,10 @@ from toban.definition.checks.step_check import check_step_templates, read_layer,
 from toban.definition.checks.step_layers import FoundJob, Layer, StepDraft
 from toban.definition.expressions.template_names import TemplateNames, suggestion
 from toban.definition.model.workflow import EDITION, DefinitionKind, JobType, Workflow
+from toban.definition.scalars.names import check_name
 from toban.definition.scalars.values import describe
 from toban.definition.schema.definition_schema import JobInput, JobsInput
 from toban.definition.schema.field_check import FieldOrigin, check_fields, read_fields
-from toban.definition.schema.fields import check_name
 from toban.definition.schema.unsupported_fields import JOB_ALIASES, UNSUPPORTED_JOB_FIELDS
 from toban.definition.source.problem_collector import Reporter, check_about, join
 from toban.definition.source.problems import Document

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic.json_schema import models_json_schema
 
+from toban.definition.scalars.names import NAME_PATTERN
 from toban.definition.schema.definition_schema import (
     DefaultsInput,
     DefinitionPart,
@@ -20,7 +21,6 @@ from toban.definition.schema.definition_schema import (
     TriggersInput,
     WorkflowInput,
 )
-from toban.definition.schema.fields import NAME_PATTERN
 from toban.definition.schema.unsupported_fields import (
     JOB_ALIASES,
     STEP_ALIASES,

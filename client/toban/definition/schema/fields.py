@@ -11,18 +11,16 @@ from toban.definition.expressions.templates import parse_template
 from toban.definition.model.workflow import RETRYABLE, ErrorClass, FailurePolicy
 from toban.definition.scalars.artifact_paths import check_below, check_location, clean_path
 from toban.definition.scalars.durations import parse_duration
+from toban.definition.scalars.names import NAME_PATTERN, check_name
 from toban.definition.scalars.sizes import parse_size
 from toban.definition.scalars.values import describe
 from toban.definition.scripts.shells import PATTERN as SHELL_PATTERN
 from toban.definition.scripts.shells import check_shell
 from toban.limits import MAX_TITLE_CHARS
 
-NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
-_NAME = re.compile(NAME_PATTERN)
 _PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED_ENV = "TOBAN_"
-_NAME_FORM = "a letter or digit, then up to 63 letters, digits, _ or -"
 _USER_PATTERN = r"[A-Za-z_][A-Za-z0-9_.@-]{0,62}\$?"
 _USER_ID_PATTERN = r"0|[1-9][0-9]{0,9}"
 _USER = re.compile(_USER_PATTERN)
@@ -36,16 +34,6 @@ MOST_RETRIES = 1000
 MOST_ITERATIONS = 10_000
 MOST_LOCKS = 32
 _ITERATION = re.compile(r"iteration-[0-9]+", re.IGNORECASE)
-
-
-def valid_name(value: str) -> bool:
-    return _NAME.fullmatch(value) is not None
-
-
-def check_name(value: str) -> str:
-    if not valid_name(value):
-        raise ValueError(f'"{value}" is not a valid name: use {_NAME_FORM}')
-    return value
 
 
 def check_param_name(value: str) -> str:

@@ -1,0 +1,23 @@
+"""Names of workflows, jobs, steps and locks, which are also their ids.
+
+Standard library only, because the settings of the daemon have names too.
+"""
+
+from __future__ import annotations
+
+import re
+
+NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+_NAME = re.compile(NAME_PATTERN)
+_NAME_FORM = "a letter or digit, then up to 63 letters, digits, _ or -"
+
+
+def valid_name(value: str) -> bool:
+    return _NAME.fullmatch(value) is not None
+
+
+def check_name(value: str) -> str:
+    """The name, if it is valid. Raises ValueError."""
+    if not valid_name(value):
+        raise ValueError(f'"{value}" is not a valid name: use {_NAME_FORM}')
+    return value
