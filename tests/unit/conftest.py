@@ -51,6 +51,7 @@ TESTS = {
     "test_daemon_log.py::test_a_full_disk": "/dev/full",
     "test_systemd_notify.py::test_abstract": "unix sockets",
     "test_systemd_notify.py::test_states": "unix sockets",
+    "test_state_dir.py::test_a_directory_with": "modes of directories",
     "test_state_dir.py::test_a_place": "modes of directories",
     "file_watch/test_watched_paths.py::test_a_file_that_is": "its loop of events starts no processes",
     "file_watch/test_watched_paths.py::test_files_of_a_tree": "wine reports changes of a directory, but not below it",
