@@ -34,7 +34,7 @@ class SettlingFiles:
     """Changes by declared path and by the time that this watch waits for its files."""
 
     def __init__(self, most: int) -> None:
-        """At most that many files of one watch are remembered; further ones are only counted."""
+        """At most that many files of one watch are remembered; the rest are only counted."""
         self._most = most
         self._watches: dict[tuple[str, float], _Watch] = {}
         self._next = float("inf")
@@ -71,7 +71,7 @@ class SettlingFiles:
                 found.more += 1
 
     def release(self, now: float, changing: Callable[[str, str], bool]) -> list[Released]:
-        """Watch, time, changes and the number of further ones. `changing`: a change of a path is not held yet."""
+        """Watch, time, changes and the number of the others. `changing`: a path has a change that does not wait yet."""
         released: list[Released] = []
         self._next = float("inf")
         for (watch, settle), found in list(self._watches.items()):
