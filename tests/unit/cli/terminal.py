@@ -53,12 +53,14 @@ class Terminal:
         columns: int = 80,
     ) -> None:
         self._own, other = _open(rows, columns)
+        # pytest-xdist sets the size of a terminal for its workers.
+        inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
         self.program = subprocess.Popen(
             [sys.executable, "-c", _TAKE_TERMINAL, "-m", "toban.cli", *arguments],
             stdin=other,
             stdout=other,
             stderr=other,
-            env={**os.environ, "TERM": "xterm-256color", **(env or {})},
+            env={**inherited, "TERM": "xterm-256color", **(env or {})},
             start_new_session=True,
         )
         os.close(other)
