@@ -45,6 +45,8 @@ def samples(
     last: Callable[[run_pb2.ResourceSample], bool] = lambda _: True,
 ) -> list[run_pb2.ResourceSample]:
     def enough() -> list[run_pb2.ResourceSample] | None:
+        if not daemon.processes(run_id):
+            return None  # the run has not begun
         found = list(execution(daemon, run_id).resources.samples)
         return found if len(found) >= at_least and last(found[-1]) else None
 

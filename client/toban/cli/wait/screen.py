@@ -82,7 +82,7 @@ def _whole_screen() -> Iterator[None]:
 @contextlib.contextmanager
 def _keys() -> Iterator[Callable[[float], bool]]:
     """A function that waits some seconds, and says whether q was pressed; it reads keys without Enter and echo."""
-    if os.name != "posix" or not sys.stdin.isatty():
+    if sys.platform == "win32" or not sys.stdin.isatty():
         yield _sleep
         return
     import termios
