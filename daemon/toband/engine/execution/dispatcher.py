@@ -52,7 +52,7 @@ VALUES_IN_DATABASE = 64 * 1024
 FRESH = timedelta(milliseconds=100)
 """An attempt saved longer ago starts only after a look at the owner: this daemon may have been stopped and replaced.
 
-Another daemon needs more time than this to start."""
+This makes the window small, it does not close it: a daemon that has already started may take over within this time."""
 # The system lacks a resource, or its disk fails: both are transient, and not the step's fault.
 PASSING = frozenset(
     (
