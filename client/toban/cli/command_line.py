@@ -142,7 +142,7 @@ def _run(given: Sequence[str]) -> int:
 
 
 def _complete() -> int:
-    from toban.cli.syntax.completion import answer
+    from toban.cli.syntax.shell_completion import answer
 
     found = answer(PROGRAM, os.environ)
     if found:

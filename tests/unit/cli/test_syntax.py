@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import pytest
 
 from toban.cli.syntax import Argument, Command, Context, Group, Option, UsageError
-from toban.cli.syntax.completion import answer, complete
 from toban.cli.syntax.program import Entry, Program
+from toban.cli.syntax.shell_completion import answer, complete
 
 CALLS: list[dict[str, Any]] = []
 

@@ -182,7 +182,7 @@ def _scopes(client: SyncClient, given: Mapping[str, str]) -> list[str]:
 
 
 def _run(client: SyncClient, given: Mapping[str, str]) -> run_pb2.Run:
-    from toban.cli.args.names import run_id
+    from toban.cli.args.name_arguments import run_id
     from toban.cli.error_report import Failure
     from toban.v1 import run_pb2
 

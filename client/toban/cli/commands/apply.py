@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from toban.cli.args.file_arguments import CheckedFiles, FileDefinition, FilesArgument, InputFile, check, invalid, read
-from toban.cli.args.names import connect
+from toban.cli.args.name_arguments import connect
 from toban.cli.commands.schedules import note_left
 from toban.cli.error_report import Failure, doing, explain
 from toban.cli.exits import Exit

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 from toban.cli.args.completers import scope_names
-from toban.cli.args.names import NameArgument, about_workflow, connect
+from toban.cli.args.name_arguments import NameArgument, about_workflow, connect
 from toban.cli.args.param_options import parse_pairs
 from toban.cli.args.time_options import time_option
 from toban.cli.human_text import one_line

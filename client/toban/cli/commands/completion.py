@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Annotated
 
 from toban.cli.syntax import Argument
-from toban.cli.syntax.completion import script
+from toban.cli.syntax.shell_completion import script
 
 
 class Shell(Enum):

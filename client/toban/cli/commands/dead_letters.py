@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import dead_letter_ids, workflow_names
-from toban.cli.args.names import about_workflow, connect, whole_id
+from toban.cli.args.name_arguments import about_workflow, connect, whole_id
 from toban.cli.error_report import Failure, doing
 from toban.cli.human_text import clock, enum_word
 from toban.cli.render.message_data import to_dict

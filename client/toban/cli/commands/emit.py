@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import type_names
 from toban.cli.args.event_payload import DataOption, read_payload
-from toban.cli.args.names import connect
+from toban.cli.args.name_arguments import connect
 from toban.cli.human_text import one_line
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data

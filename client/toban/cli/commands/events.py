@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import event_ids, type_names
 from toban.cli.args.event_payload import DataOption, read_payload
-from toban.cli.args.names import connect, whole_id
+from toban.cli.args.name_arguments import connect, whole_id
 from toban.cli.commands.emit import TypeArgument, note_pending
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from toban.cli.args.names import connect, run_id
+from toban.cli.args.name_arguments import connect, run_id
 from toban.cli.human_text import clock
 from toban.cli.render.output import Column, emit_list, time_column
 from toban.cli.session import OutputFormat, OutputOption, session, shown

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import run_names, step_names
-from toban.cli.args.names import connect, run_id, whole_id
+from toban.cli.args.name_arguments import connect, run_id, whole_id
 from toban.cli.args.time_options import parse_since
 from toban.cli.error_report import Failure
 from toban.cli.exits import INTERRUPTED, Exit

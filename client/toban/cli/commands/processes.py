@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import job_names, run_names, step_names, workflow_names
-from toban.cli.args.names import connect, run_id, whole_id
+from toban.cli.args.name_arguments import connect, run_id, whole_id
 from toban.cli.args.time_options import time_option
 from toban.cli.human_text import span
 from toban.cli.render.output import Column, emit_list, emit_one, take, time_column

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from toban.cli.args.completers import run_names, scope_names, step_names
 from toban.cli.args.labels import parse_labels
-from toban.cli.args.names import NameArgument, about_workflow, connect, run_id
+from toban.cli.args.name_arguments import NameArgument, about_workflow, connect, run_id
 from toban.cli.args.param_options import parse_pairs, read_file
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit

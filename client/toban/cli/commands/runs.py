@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import step_names
 from toban.cli.args.labels import LabelOption, parse_labels
-from toban.cli.args.names import RunArgument, check_known, connect, run_id
+from toban.cli.args.name_arguments import RunArgument, check_known, connect, run_id
 from toban.cli.args.param_options import parse_pairs
 from toban.cli.args.run_filter import (
     ACTIVE,

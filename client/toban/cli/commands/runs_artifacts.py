@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import step_names
-from toban.cli.args.names import RunArgument, connect, run_id
+from toban.cli.args.name_arguments import RunArgument, connect, run_id
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import Column, emit_data, emit_list, flush_bytes, take, write_bytes

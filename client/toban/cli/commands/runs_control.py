@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import step_names, waiting_steps
 from toban.cli.args.labels import LabelOption
-from toban.cli.args.names import ExactRunsOrFilter, RunArgument, RunsOrFilter, connect, one_run_id, run_id
+from toban.cli.args.name_arguments import ExactRunsOrFilter, RunArgument, RunsOrFilter, connect, one_run_id, run_id
 from toban.cli.args.param_options import parse_pairs
 from toban.cli.args.run_filter import (
     ACTIVE,

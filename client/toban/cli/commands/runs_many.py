@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from toban.cli.args.names import check_known, one_run_id
+from toban.cli.args.name_arguments import check_known, one_run_id
 from toban.cli.args.run_filter import RunFilter, RunStateOption
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import INTERRUPTED, Exit

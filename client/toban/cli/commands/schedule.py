@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from toban.cli.args.completers import ACTIONS, action_names
-from toban.cli.args.names import about_workflow, connect
+from toban.cli.args.name_arguments import about_workflow, connect
 from toban.cli.args.param_options import parse_pairs
 from toban.cli.commands.schedules import SubjectOption, TargetOption, action_word
 from toban.cli.error_report import Failure

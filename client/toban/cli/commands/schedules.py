@@ -10,7 +10,7 @@ from toban.cli.args.completers import (
     startable_names,
     subject_names,
 )
-from toban.cli.args.names import connect, whole_id
+from toban.cli.args.name_arguments import connect, whole_id
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from toban.cli.args.completers import workflow_names
 from toban.cli.args.labels import LabelOption, parse_labels
-from toban.cli.args.names import connect
+from toban.cli.args.name_arguments import connect
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data, take
 from toban.cli.session import OutputFormat, OutputOption, Session, session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Final
 
-from toban.cli.args.names import connect
+from toban.cli.args.name_arguments import connect
 from toban.cli.exits import Exit
 from toban.cli.human_text import enum_word
 from toban.cli.render.message_data import to_dict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
 
-from toban.cli.args.names import connect
+from toban.cli.args.name_arguments import connect
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data
 from toban.cli.session import OutputFormat, OutputOption, Session, session

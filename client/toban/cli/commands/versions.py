@@ -6,7 +6,7 @@ import json
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 
-from toban.cli.args.names import about_job, about_workflow, connect
+from toban.cli.args.name_arguments import about_job, about_workflow, connect
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final
 
-from toban.cli.args.names import NameArgument, about_workflow, connect, stored
+from toban.cli.args.name_arguments import NameArgument, about_workflow, connect, stored
 from toban.cli.args.time_options import time_option
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit

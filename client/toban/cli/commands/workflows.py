@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.labels import LabelOption, parse_labels
-from toban.cli.args.names import NameArgument, NamesArgument, about_workflow, connect
+from toban.cli.args.name_arguments import NameArgument, NamesArgument, about_workflow, connect
 from toban.cli.commands.schedules import note_left
 from toban.cli.commands.versions import (
     FirstArgument,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
-from toban.cli.args.names import NameArgument, about_workflow, connect, stored
+from toban.cli.args.name_arguments import NameArgument, about_workflow, connect, stored
 from toban.cli.args.time_options import time_option
 from toban.cli.human_text import one_line
 from toban.cli.render.output import Column, emit_list
