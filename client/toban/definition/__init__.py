@@ -32,7 +32,7 @@ from toban.definition.model.event_triggers import (
     EventTrigger,
     check_event_type,
 )
-from toban.definition.model.wait import Wait
+from toban.definition.model.wait_spec import Wait
 from toban.definition.model.workflow import (
     DefinitionKind,
     ErrorClass,

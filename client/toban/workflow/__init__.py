@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from toban.workflow.deferred_values import StepRef
 from toban.workflow.functions import StepFunction, Workflow, add_step, finally_steps, step, template, workflow
-from toban.workflow.problems import InvalidWorkflow, Mistake, Place
-from toban.workflow.values import StepRef
+from toban.workflow.mistakes import InvalidWorkflow, Mistake, Place
 
 # In a step with `for_each`: the item of this instance.
 item: Final[Any] = template("item")

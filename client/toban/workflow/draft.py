@@ -9,8 +9,8 @@ from contextvars import ContextVar
 from enum import Enum
 from typing import Any, Final
 
-from toban.workflow.problems import Mistake, Place, caller
-from toban.workflow.values import StepRef, StepResult, Value
+from toban.workflow.deferred_values import StepRef, StepResult, Value
+from toban.workflow.mistakes import Mistake, Place, caller
 
 # References to steps in templates and expressions.
 _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)

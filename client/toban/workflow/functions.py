@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
 
+from toban.workflow.deferred_values import NotKnownYet, StepRef, StepResult, Value
 from toban.workflow.draft import Draft, current, drafted, plain
 from toban.workflow.function_params import workflow_params
-from toban.workflow.problems import InvalidWorkflow, Mistake, Place, raised_at
-from toban.workflow.values import NotKnownYet, StepRef, StepResult, Value
+from toban.workflow.mistakes import InvalidWorkflow, Mistake, Place, raised_at
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -8,7 +8,7 @@ from toban.definition.expressions.evaluation import count_items, shown_count
 from toban.definition.expressions.template_names import ValueKind
 from toban.definition.scalars.values import describe
 from toban.definition.schema.field_check import FieldAt
-from toban.definition.schema.fields import check_item_name
+from toban.definition.schema.field_types import check_item_name
 from toban.definition.source.problem_collector import Reporter, join
 from toban.definition.source.yaml_source import Node
 from toban.limits import MAX_ITEMS

@@ -9,7 +9,7 @@ from toban.definition.model.workflow import Param, ParamType
 from toban.definition.scalars.values import describe
 from toban.definition.schema.definition_schema import ParamInput
 from toban.definition.schema.field_check import FieldAt, check_fields, read_fields
-from toban.definition.schema.fields import check_param_name
+from toban.definition.schema.field_types import check_param_name
 from toban.definition.source.problem_collector import Reporter, join
 from toban.definition.source.yaml_source import Entry
 

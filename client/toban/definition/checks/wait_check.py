@@ -9,7 +9,7 @@ from toban.definition.checks.step_layers import StepDraft
 from toban.definition.checks.template_check import TemplateCheck
 from toban.definition.expressions.template_names import TemplateNames, ValueKind
 from toban.definition.model.event_triggers import DEFAULT_SETTLE, DEFINITION_CHANGED
-from toban.definition.model.wait import Wait
+from toban.definition.model.wait_spec import Wait
 from toban.definition.scalars.values import describe
 from toban.definition.schema.definition_schema import WaitInput
 from toban.definition.schema.field_check import FieldAt, check_fields, read_fields

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from toban.definition.model.event_triggers import EventTrigger, Watch
-from toban.definition.model.wait import Wait
+from toban.definition.model.wait_spec import Wait
 from toban.definition.timing.schedule_spec import Schedule
 
 

@@ -22,7 +22,7 @@ from toban.definition.schema.event_fields import (
     PaceTime,
     WatchedPath,
 )
-from toban.definition.schema.fields import (
+from toban.definition.schema.field_types import (
     FOR_EACH_SCHEMA,
     FREE,
     MOST_ITERATIONS,

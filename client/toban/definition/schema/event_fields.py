@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 from toban.definition.model.event_triggers import LONGEST_TYPE, check_event_type
 from toban.definition.scalars.durations import parse_duration
 from toban.definition.scalars.values import checked_text
-from toban.definition.schema.fields import DURATION_SCHEMA
+from toban.definition.schema.field_types import DURATION_SCHEMA
 
 MOST_TRIGGERS = 100
 MOST_TYPES = 100

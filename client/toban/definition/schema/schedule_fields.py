@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from toban.definition.scalars.durations import parse_duration
 from toban.definition.scalars.values import describe
-from toban.definition.schema.fields import DURATION_SCHEMA, Text
+from toban.definition.schema.field_types import DURATION_SCHEMA, Text
 from toban.definition.timing.blackouts import parse_blackout
 from toban.definition.timing.business_days import MODES, MOST_NTH, WEEKDAY_NAMES, check_calendar
 from toban.definition.timing.cron import LAST_YEAR, parse_cron

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from toban.definition.scalars.durations import parse_duration
 from toban.definition.scalars.values import checked_text
-from toban.definition.schema.fields import DURATION_SCHEMA
+from toban.definition.schema.field_types import DURATION_SCHEMA
 from toban.definition.timing.wait_time import parse_wait_time
 
 
