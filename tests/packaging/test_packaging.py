@@ -89,7 +89,7 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
         names = set(archive.namelist())
     for needed in (
         "toban/py.typed",
-        "toban/step/context.py",
+        "toban/step/step_context.py",
         "toban/step/runner.py",
         "toban/v1/run_pb2.pyi",
         "toban/v1/run_pb2_grpc.py",

@@ -9,7 +9,20 @@ def main(context):
 
 from __future__ import annotations
 
-from toban.step.context import (
+from toban.step.errors import (
+    AIDriverError,
+    FatalError,
+    NetworkError,
+    NonRetryableError,
+    RateLimitError,
+    StepError,
+    StorageError,
+    TransientError,
+    ValidationError,
+    WorkflowError,
+    WorkflowTimeoutError,
+)
+from toban.step.step_context import (
     Context,
     DaemonError,
     Emitter,
@@ -23,19 +36,6 @@ from toban.step.context import (
     params,
     progress,
     set_output,
-)
-from toban.step.errors import (
-    AIDriverError,
-    FatalError,
-    NetworkError,
-    NonRetryableError,
-    RateLimitError,
-    StepError,
-    StorageError,
-    TransientError,
-    ValidationError,
-    WorkflowError,
-    WorkflowTimeoutError,
 )
 from toban.step.workflow_result import WorkflowResult
 

@@ -96,7 +96,7 @@ def _is_result(found: object) -> bool:
 @functools.lru_cache(maxsize=1)
 def _load_context() -> Any:
     """Loads by path: the interpreter may lack Toban, or have another release."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "context.py")
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "step_context.py")
     spec = importlib.util.spec_from_file_location("_toban_step_context", path)
     assert spec is not None
     assert spec.loader is not None

@@ -17,7 +17,7 @@ import pytest
 import toban.step
 from doubles.daemon.fake_daemon import FakeDaemon
 from toban.cli.command_line import main
-from toban.step import context
+from toban.step import step_context
 from toban.v1 import event_pb2, schedule_pb2
 
 CLI = [sys.executable, "-E", "-P", "-X", "utf8", "-m", "toban.cli"]
@@ -32,22 +32,22 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeDaemon]:
 
 
 @pytest.fixture
-def step(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> context.Context:
+def step(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> step_context.Context:
     monkeypatch.setenv("TOBAN_SERVER", daemon.address)
     monkeypatch.setenv("TOBAN_RUN_ID", "r")
     monkeypatch.setenv("TOBAN_ATTEMPT_TOKEN", "t")
     monkeypatch.delenv("TOBAN_CLI", raising=False)
-    return context.Context()
+    return step_context.Context()
 
 
 @pytest.fixture
-def without_sdk(step: context.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_sdk(step: step_context.Context, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an interpreter that has no Toban."""
 
     def absent(name: str) -> None:
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr(context, "importlib", SimpleNamespace(import_module=absent))
+    monkeypatch.setattr(step_context, "importlib", SimpleNamespace(import_module=absent))
     monkeypatch.setenv("TOBAN_CLI", json.dumps(CLI))
 
 
@@ -68,10 +68,10 @@ def in_this_process(
         return subprocess.CompletedProcess(argv, int(code), captured.out, captured.err)
 
     program = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
-    monkeypatch.setattr(context, "subprocess", program)
+    monkeypatch.setattr(step_context, "subprocess", program)
 
 
-def test_a_step_emits(daemon: FakeDaemon, step: context.Context) -> None:
+def test_a_step_emits(daemon: FakeDaemon, step: step_context.Context) -> None:
     first = step.emit("DATA_CHANGED", {"entity": "課題", "pair": (1, 2)}, dedupe_key="k")
     assert step.emit("DATA_CHANGED", dedupe_key="k") == first
     toban.step.emit("OTHER")
@@ -83,7 +83,7 @@ def test_a_step_emits(daemon: FakeDaemon, step: context.Context) -> None:
 
 
 @pytest.mark.usefixtures("without_sdk")
-def test_a_step_emits_without_the_sdk(daemon: FakeDaemon, step: context.Context) -> None:
+def test_a_step_emits_without_the_sdk(daemon: FakeDaemon, step: step_context.Context) -> None:
     told = step.emit("-DATA", {"entity": "課題"}, dedupe_key="--k")
     (event,) = daemon.events
     assert (event.id, event.type, event.dedupe_key) == (told, "-DATA", "--k")
@@ -91,20 +91,22 @@ def test_a_step_emits_without_the_sdk(daemon: FakeDaemon, step: context.Context)
     assert (event.source, event.source_run) == (event_pb2.EVENT_SOURCE_STEP, "r")
 
 
-def test_an_older_sdk_is_not_used(daemon: FakeDaemon, step: context.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_sdk_is_not_used(
+    daemon: FakeDaemon, step: step_context.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Old:
         class SyncClient:
             pass
 
     monkeypatch.setitem(sys.modules, "toban.sdk", Old)
-    with pytest.raises(context.DaemonError, match=r"no toban\.sdk, and \$TOBAN_CLI names no"):
+    with pytest.raises(step_context.DaemonError, match=r"no toban\.sdk, and \$TOBAN_CLI names no"):
         step.emit("A")
     monkeypatch.setenv("TOBAN_CLI", "[]]")
-    with pytest.raises(context.DaemonError, match="install toban for it"):
+    with pytest.raises(step_context.DaemonError, match="install toban for it"):
         step.emit("A")
 
 
-def schedules_of(daemon: FakeDaemon, step: context.Context) -> dict[str, Any]:
+def schedules_of(daemon: FakeDaemon, step: step_context.Context) -> dict[str, Any]:
     """All that a step does with them; the schedule that it made."""
     daemon.understood.due_times.add().FromJsonString("2099-01-01T00:00:00Z")
     made = step.scheduler.schedule(
@@ -144,7 +146,7 @@ def expected(daemon: FakeDaemon) -> dict[str, Any]:
     }
 
 
-def test_schedules_of_a_subject(daemon: FakeDaemon, step: context.Context) -> None:
+def test_schedules_of_a_subject(daemon: FakeDaemon, step: step_context.Context) -> None:
     assert schedules_of(daemon, step) == expected(daemon)
     daemon.schedules.clear()
     made = step.scheduler.schedule("issue-42", "tomorrow", workflow="w")
@@ -155,41 +157,41 @@ def test_schedules_of_a_subject(daemon: FakeDaemon, step: context.Context) -> No
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_schedules_without_the_sdk(daemon: FakeDaemon, step: context.Context) -> None:
+def test_schedules_without_the_sdk(daemon: FakeDaemon, step: step_context.Context) -> None:
     assert schedules_of(daemon, step) == expected(daemon)
 
 
-def test_what_is_refused_is_not_tried_again(daemon: FakeDaemon, step: context.Context) -> None:
-    with pytest.raises(context.DaemonError, match="NONSENSE") as caught:
+def test_what_is_refused_is_not_tried_again(daemon: FakeDaemon, step: step_context.Context) -> None:
+    with pytest.raises(step_context.DaemonError, match="NONSENSE") as caught:
         step.scheduler.schedule("s", "NONSENSE", "reminder")
     assert caught.value.toban_error_class == "NON_RETRYABLE"
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_a_refusal_of_the_command_line(daemon: FakeDaemon, step: context.Context) -> None:
-    with pytest.raises(context.DaemonError, match="NONSENSE") as caught:
+def test_a_refusal_of_the_command_line(daemon: FakeDaemon, step: step_context.Context) -> None:
+    with pytest.raises(step_context.DaemonError, match="NONSENSE") as caught:
         step.scheduler.schedule("s", "NONSENSE", "reminder")
     assert caught.value.toban_error_class == "NON_RETRYABLE"
 
 
 @pytest.mark.usefixtures("without_sdk")
 def test_a_command_line_that_cannot_be_run(
-    step: context.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: step_context.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOBAN_CLI", json.dumps([str(tmp_path / "absent")]))
-    with pytest.raises(context.DaemonError, match=r"cannot run .*absent"):
+    with pytest.raises(step_context.DaemonError, match=r"cannot run .*absent"):
         step.emit("A")
     silent = tmp_path / "silent"
     silent.write_text("#!/bin/sh\nexit 3\n")
     os.chmod(silent, 0o700)
     monkeypatch.setenv("TOBAN_CLI", json.dumps([str(silent)]))
-    with pytest.raises(context.DaemonError, match="exited with 3") as caught:
+    with pytest.raises(step_context.DaemonError, match="exited with 3") as caught:
         step.emit("A")
     assert caught.value.toban_error_class == "RETRYABLE_TRANSIENT"
 
 
 @pytest.mark.parametrize("payload", [object(), float("nan"), "\udcff"])
-def test_payloads_that_are_no_json(daemon: FakeDaemon, step: context.Context, payload: object) -> None:
+def test_payloads_that_are_no_json(daemon: FakeDaemon, step: step_context.Context, payload: object) -> None:
     with pytest.raises((TypeError, ValueError)):
         step.emit("A", payload)
     assert daemon.events == []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import toban.step
 from toban.definition import NO_EVENT, ErrorClass
-from toban.step import context, errors
+from toban.step import errors, step_context
 from toband.domain.run_model import Progress
 from toband.domain.structured_lines import LineFilter
 from toband.supervise.launch.end_record import parse_outputs
@@ -148,7 +148,7 @@ def test_a_workflow_result(output: Path) -> None:
     made = toban.step.WorkflowResult(False, {"n": 1}, ValueError("x"), context=None)
     assert (made.success, made.output, str(made.error)) == (False, {"n": 1}, "x")
     output.touch()
-    context.say_error("a\nb\ud800" + "x" * 9000)
+    step_context.say_error("a\nb\ud800" + "x" * 9000)
     assert handed_on(output)["toban.error"].startswith("a\nb\\ud800xxx")
 
 
@@ -204,7 +204,7 @@ def test_no_other_number_is_reported(number: float, capsys: pytest.CaptureFixtur
 )
 def test_what_exceptions_say_of_themselves(output: Path, error: Exception, expected: dict[str, str]) -> None:
     output.touch()
-    context.say_class(error)
+    step_context.say_class(error)
     assert handed_on(output) == expected
 
 
@@ -216,20 +216,20 @@ def test_any_exception_may_say_it(output: Path, capsys: pytest.CaptureFixture[st
         toban_error_class = "TERRIBLE"
 
     output.touch()
-    context.say_class(WrongError())
+    step_context.say_class(WrongError())
     assert handed_on(output) == {}
     assert "'TERRIBLE', not one of RETRYABLE_TRANSIENT" in capsys.readouterr().err
-    context.say_class(OwnError())
+    step_context.say_class(OwnError())
     assert handed_on(output) == {"toban.error_class": "FATAL"}
 
 
 def test_the_classes_are_those_of_the_format() -> None:
-    assert set(context.CLASSES) == {each.value for each in ErrorClass}
+    assert set(step_context.CLASSES) == {each.value for each in ErrorClass}
     kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.StepError)]
     assert len(kinds) >= 11
-    assert {each.toban_error_class for each in kinds} <= set(context.CLASSES)
+    assert {each.toban_error_class for each in kinds} <= set(step_context.CLASSES)
 
 
-@pytest.mark.parametrize("name", ["runner.py", "context.py", "errors.py", "workflow_result.py", "__init__.py"])
+@pytest.mark.parametrize("name", ["runner.py", "step_context.py", "errors.py", "workflow_result.py", "__init__.py"])
 def test_old_interpreters_can_read_it(name: str) -> None:
     ast.parse((HERE / name).read_text("utf-8"), feature_version=(3, 8))
