@@ -18,7 +18,7 @@ from toband import failpoints
 from toband.domain.run_model import RunState
 from toband.ports import Store, StoreBusyError, StoreError, StoreFullError
 from toband.store import SqlStore
-from toband.store.sql import database, schema
+from toband.store.sql import database, schema_revision
 
 
 class Watcher:
@@ -49,7 +49,7 @@ async def test_a_whole_database_has_no_problems(store: Store) -> None:
         await stored_run(store)
     found = await store.inspect()
     assert found.problems == []
-    assert found.schema == found.expected_schema == schema.HEAD
+    assert found.schema == found.expected_schema == schema_revision.HEAD
     server, *counts = found.facts
     assert server.startswith(("SQLite ", "PostgreSQL "))
     assert counts == ["1 workflow", "2 runs"]
@@ -59,7 +59,7 @@ async def test_a_write_that_changes_nothing_works_and_changes_nothing(store: Sto
     await store.try_write()
     await store.checkpoint()
     await store.try_write()
-    assert (await store.inspect()).schema == schema.HEAD
+    assert (await store.inspect()).schema == schema_revision.HEAD
 
 
 async def test_states_of_those_runs_that_there_are(store: Store) -> None:

@@ -20,7 +20,7 @@ from toband.domain.run_index import moving
 from toband.domain.run_model import AttemptState, Phase, Run, RunState, SkipReason, StepRun, StepState, TreeCause
 from toband.ports import Counts, OwnerKind
 from toband.store import SqlStore
-from toband.store.sql import schema
+from toband.store.sql import schema_revision
 from toband.store.sql.columns import to_json, to_micros
 from toband.store.sql.database import database
 
@@ -192,7 +192,7 @@ def step_row(run_id: str, number: int, attempt_id: str) -> dict[str, Any]:
 def migrate(engine: Engine, revision: str) -> None:
     with engine.connect() as connection:
         connection.execute(text("BEGIN"))
-        config = schema.migrations()
+        config = schema_revision.migrations()
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
         connection.execute(text("COMMIT"))

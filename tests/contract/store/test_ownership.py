@@ -15,7 +15,7 @@ from contract.builders import NOW, ended, finished, launched, save, stored_run, 
 from toband.domain.run_model import Run
 from toband.ports import DatabaseOwner, Store, StoreError, StoreHeldError, StoreTakenOverError
 from toband.store import SqlStore
-from toband.store.sql import schema
+from toband.store.sql import schema_revision
 from toband.store.sql.database import database
 
 FIRST = DatabaseOwner(installation="i-1", machine="m-1", host="alpha", pid=17, state_dir="/srv/a", since=NOW)
@@ -183,10 +183,10 @@ async def test_the_schema_is_not_changed_under_another_daemon(open_as: Open, url
     await open_as(FIRST)
     target = database(url)
     with target.writer.connect() as connection:
-        connection.execute(sql(f"UPDATE {schema.VERSION_TABLE} SET version_num = '0005'"))
+        connection.execute(sql(f"UPDATE {schema_revision.VERSION_TABLE} SET version_num = '0005'"))
         with pytest.raises(StoreHeldError):
             await open_as(SECOND)
-        assert schema.revision(connection) == "0005"
+        assert schema_revision.revision(connection) == "0005"
     target.close()
 
 

@@ -22,7 +22,7 @@ from contract.conftest import NewStore
 from helpers.postgres import postgres_schema
 from toband.ports import StoreError
 from toband.store import SqlStore
-from toband.store.sql import schema
+from toband.store.sql import schema_revision
 from toband.store.sql.database import database
 from toband.store.sql.tables import metadata
 
@@ -62,16 +62,16 @@ async def test_migrations_build_what_the_tables_say(kind: str, empty_url: str, t
     target.prepare()
     with target.writer.connect() as connection:
         connection.execute(text("BEGIN"))
-        schema._migrate(connection, None)
+        schema_revision._migrate(connection, None)
         connection.execute(text("COMMIT"))
         by_migrations = described(connection)
         context = MigrationContext.configure(
             connection,
-            opts={"version_table": schema.VERSION_TABLE, "compare_server_default": True},
+            opts={"version_table": schema_revision.VERSION_TABLE, "compare_server_default": True},
         )
         assert compare_metadata(context, metadata) == []
     target.close()
-    assert set(by_migrations) == {*metadata.tables, schema.VERSION_TABLE}
+    assert set(by_migrations) == {*metadata.tables, schema_revision.VERSION_TABLE}
 
     if kind == "sqlite":
         at_once = await made_at_once(f"sqlite:///{tmp_path}/direct.db")
@@ -93,16 +93,16 @@ async def made_at_once(url: str) -> dict[str, Any]:
 
 
 def test_head_is_the_last_migration() -> None:
-    scripts = ScriptDirectory.from_config(schema.migrations())
-    assert scripts.get_heads() == [schema.HEAD]
+    scripts = ScriptDirectory.from_config(schema_revision.migrations())
+    assert scripts.get_heads() == [schema_revision.HEAD]
 
 
 async def test_opening_again_migrates_nothing(new_store: NewStore) -> None:
     await (await new_store()).close()
     store = await new_store()
     with store._database.writer.connect() as connection:
-        found = connection.execute(text(f"SELECT version_num FROM {schema.VERSION_TABLE}"))
-        assert list(found.scalars()) == [schema.HEAD]
+        found = connection.execute(text(f"SELECT version_num FROM {schema_revision.VERSION_TABLE}"))
+        assert list(found.scalars()) == [schema_revision.HEAD]
 
 
 @pytest.mark.parametrize("new", [True, False])
@@ -144,13 +144,13 @@ async def test_a_database_of_a_newer_release_is_left_alone(new_store: NewStore, 
     await store.close()
     target = database(url)
     with target.writer.connect() as connection:
-        connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
+        connection.execute(text(f"UPDATE {schema_revision.VERSION_TABLE} SET version_num = '9999'"))
         before = described(connection)
     with pytest.raises(StoreError, match="newer release"):
         await SqlStore(url).open()
     with target.writer.connect() as connection:
         assert described(connection) == before
-        found = connection.execute(text(f"SELECT version_num FROM {schema.VERSION_TABLE}"))
+        found = connection.execute(text(f"SELECT version_num FROM {schema_revision.VERSION_TABLE}"))
         assert list(found.scalars()) == ["9999"]
     target.close()
 

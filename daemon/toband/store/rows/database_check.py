@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Table, exc, func, select, text
 from toban.definition import DefinitionKind
 from toband.ports import Inspection
 from toband.store.rows import definition_rows
-from toband.store.sql import schema
+from toband.store.sql import schema_revision
 from toband.store.sql.database import Database
 from toband.store.sql.errors import reason
 from toband.store.sql.tables import dead_letters, events, runs, schedules
@@ -15,7 +15,7 @@ from toband.store.sql.writer import WriteSession
 
 _MOST = 20
 """The most problems that are reported."""
-_TOUCH = text(f"UPDATE {schema.VERSION_TABLE} SET version_num = version_num")  # noqa: S608 - a constant
+_TOUCH = text(f"UPDATE {schema_revision.VERSION_TABLE} SET version_num = version_num")  # noqa: S608 - a constant
 
 
 def touch(session: WriteSession) -> None:
@@ -27,7 +27,7 @@ def inspect(connection: Connection, database: Database) -> Inspection:
     sqlite = database.kind == "sqlite"
     try:
         problems = _sqlite_problems(connection) if sqlite else []
-        at = schema.revision(connection) or ""
+        at = schema_revision.revision(connection) or ""
         facts = [] if problems else [_server(connection, sqlite), *_counts(connection)]
     except exc.DatabaseError as error:
         if isinstance(error, exc.OperationalError):
@@ -38,7 +38,7 @@ def inspect(connection: Connection, database: Database) -> Inspection:
         problems=problems,
         facts=facts,
         schema=at,
-        expected_schema=schema.HEAD,
+        expected_schema=schema_revision.HEAD,
         ahead_bytes=database.ahead_bytes(),
     )
 

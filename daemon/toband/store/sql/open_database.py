@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Connection
 
 from toband.ports import DatabaseClaim, DatabaseOwner, StoreError, StoreGoneError, StoreWatcher
-from toband.store.sql import ownership, schema
+from toband.store.sql import ownership, schema_revision
 from toband.store.sql.database import READERS, database
 from toband.store.sql.errors import store_errors
 from toband.store.sql.statements import Statements
@@ -87,11 +87,11 @@ class OpenDatabase:
             self._database.prepare()
             with self._database.writer.connect() as connection:
                 if self._known_by:
-                    self._refuse_new("it is empty" if schema.is_new(connection) else "")
+                    self._refuse_new("it is empty" if schema_revision.is_new(connection) else "")
                 # Must come first: the schema must not change under another daemon.
                 if self._owner is not None and not self._take_over:
                     ownership.examine(connection, self._owner)
-                schema.upgrade(connection)
+                schema_revision.upgrade(connection)
                 if self._owner is not None:
                     self.claim = ownership.claim(connection, self._owner, take_over=self._take_over)
             self._database.hold_files()

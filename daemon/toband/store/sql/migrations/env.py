@@ -1,8 +1,8 @@
-"""Run by alembic. The connection comes from `toband.store.sql.schema`, which also begins and commits."""
+"""Run by alembic. The connection comes from `toband.store.sql.schema_revision`, which also begins and commits."""
 
 from alembic import context
 
-from toband.store.sql.schema import VERSION_TABLE
+from toband.store.sql.schema_revision import VERSION_TABLE
 
 context.configure(
     connection=context.config.attributes["connection"],
