@@ -19,6 +19,8 @@ def record(daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         name = "raw" if step.id == "fetch" else "log"
         step.parent = "" if step.id == "fetch" else "build"
         step.artifacts.add(name=name, path=f"{step.id}/{name}", type="data", files=2, bytes=1536)
+    found.run.steps[1].artifacts[0].state = run_pb2.PROCESS_STATE_COMPLETED
+    found.run.steps[2].artifacts[0].state = run_pb2.PROCESS_STATE_TIMED_OUT
     header = run_pb2.ArtifactHeader(file_name="raw.json", bytes=6)
     found.contents["fetch", "raw", ""] = (header, b"abc", b"def")
     return found
@@ -27,9 +29,10 @@ def record(daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_list(cli: Cli, record: RunRecord) -> None:
     result = cli("runs", "artifacts", "nightly")
     assert result.code == 0
-    header, first, *_ = result.out.splitlines()
+    header, first, second, third = result.out.splitlines()
     assert header.split() == ["STEP", "NAME", "TYPE", "FILES", "SIZE", "STATE", "PATH"]
     assert first.split() == ["fetch", "raw", "data", "2", "1.5", "KiB", "-", "fetch/raw"]
+    assert [line.split("  ")[-2].strip() for line in (second, third)] == ["completed", "timed out"]
     names = cli("runs", "artifacts", "nightly", "--step", "build", "-o", "name")
     assert names.out == "build[0]/log\nbuild[1]/log\n"
     limited = cli("runs", "artifacts", "nightly", "--limit", "2", "-o", "json")

@@ -12,6 +12,7 @@ from toban.cli.args.completers import step_names
 from toban.cli.args.name_arguments import RunArgument, connect, run_id
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
+from toban.cli.human_text import enum_word
 from toban.cli.render.output import Column, emit_data, emit_list, flush_bytes, take, write_bytes
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Context, Option
@@ -110,13 +111,13 @@ def artifacts(
 
 def _state(artifact: run_pb2.Artifact) -> str:
     """How the attempt ended that left it; `-` if the daemon does not send it."""
-    if not artifact.state:
-        return "-"
-    return run_pb2.ProcessState.Name(artifact.state).removeprefix("PROCESS_STATE_")
+    from toban.v1 import run_pb2
+
+    return enum_word(run_pb2.ProcessState, artifact.state) if artifact.state else "-"
 
 
 def _style(artifact: run_pb2.Artifact) -> str:
-    return "" if artifact.state in (0, run_pb2.PROCESS_STATE_COMPLETED) else "yellow"
+    return "" if _state(artifact) in ("-", "completed") else "yellow"
 
 
 def _owner(client: SyncClient, run: str, step: str, name: str, what: str) -> str:
