@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,16 @@ description: d
 schedule: 0 3 * * *
 on: ORDER_PAID
 steps:
-  - {id: fetch, name: データ取得, run: echo fetched}
+  - {id: fetch, name: データ取得, run: echo fetched | tee data, outputs: [{name: data, path: data}]}
   - {name: 集計, run: "echo {{ steps.fetch.stdout }} counted", for_each: [1, 2], max_parallel: 1}
   - {name: send, title: 結果の通知, run: exit 3, max_retries: 1, on_failure: retry, retry: {delay: 1ms}}
+"""
+LISTENER = """
+name: listener
+description: causes the events of the daemon to be stored
+on: {event: [RUN_FAILED, STEP_FAILED, DEFINITION_CHANGED], condition: event.type == 'NEVER'}
+steps:
+  - {name: never, run: "true"}
 """
 COUNT = "step-34af9cc6"
 
@@ -30,6 +38,7 @@ COUNT = "step-34af9cc6"
 def toban(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toban]:
     with running_daemon(tmp_path_factory.mktemp("titles") / "state") as daemon:
         command = Toban(daemon)
+        command("apply", "-", stdin=LISTENER)
         command("apply", "-", stdin=NIGHTLY)
         yield command
 
@@ -77,7 +86,8 @@ def test_lists_and_reports(toban: Toban, followed: str) -> None:
     assert "Last lines of 結果の通知 (send) (attempt 2):" in shown
     processes = columns(toban("runs", "processes", "nightly").out, "TITLE")
     assert processes == ["結果の通知", "結果の通知", "集計", "集計", "データ取得"]
-    assert columns(toban("workflows", "list").out, "TITLE") == ["夜間バッチ"]
+    assert columns(toban("workflows", "list").out, "TITLE") == ["listener", "夜間バッチ"]
+    assert columns(toban("runs", "artifacts", "nightly").out, "TITLE") == ["データ取得"]
     letters = toban("dead-letters", "list").out
     assert "夜間バッチ (nightly)" in letters
     assert "結果の通知 (send)" in letters
@@ -105,6 +115,8 @@ def test_for_programs(toban: Toban, followed: str) -> None:
     ]
     (listed,) = toban("runs", "list", "-o", "json").data
     assert listed["workflow_title"] == "夜間バッチ"
+    (artifact,) = toban("runs", "artifacts", "nightly", "-o", "json").data
+    assert (artifact["step"], artifact["step_title"]) == ("fetch", "データ取得")
     (letter,) = toban("dead-letters", "list", "-o", "json").data
     assert (letter["step"], letter["step_title"]) == ("send", "結果の通知")
 
@@ -115,6 +127,26 @@ def test_plans_and_schedules(toban: Toban) -> None:
     assert "夜間バッチ (nightly) (version 1) would run 3 of 3 steps" in plan.err
     assert toban("workflows", "next", "nightly", "-n", "1").err.startswith("夜間バッチ (nightly)\n")
     assert toban("why", "nightly").out.startswith("夜間バッチ (nightly)\n")
+
+
+def test_schedules_of_subjects(toban: Toban) -> None:
+    for workflow in ("listener", "nightly"):
+        toban("schedule", "every day at 15:00", "--subject", "issue-42", "--workflow", workflow)
+    assert columns(toban("schedules", "list").out, "TITLE") == ["", "夜間バッチ"]
+    untitled, titled = toban("schedules", "list", "-o", "json").data
+    assert (untitled["workflow_title"], titled["workflow_title"]) == ("", "夜間バッチ")
+    assert "workflow:    夜間バッチ (nightly)\n" in toban("schedules", "show", titled["id"]).out
+
+
+def test_payloads_of_events(toban: Toban, followed: str) -> None:
+    def payload(event_type: str) -> Any:
+        (event,) = toban("events", "list", "--type", event_type, "-o", "json").data
+        return json.loads(event["payload_json"])
+
+    ended, failed, changed = payload("RUN_FAILED"), payload("STEP_FAILED"), payload("DEFINITION_CHANGED")
+    assert (ended["workflow"], ended["workflow_title"]) == ("nightly", "夜間バッチ")
+    assert (failed["workflow_title"], failed["step"], failed["step_title"]) == ("夜間バッチ", "send", "結果の通知")
+    assert (changed["data"]["name"], changed["data"]["title"]) == ("nightly", "夜間バッチ")
 
 
 def test_a_title_is_no_name(toban: Toban) -> None:

@@ -3284,8 +3284,11 @@ class StepArtifact(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     ARTIFACT_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
+    STEP_TITLE_FIELD_NUMBER: _builtins.int
     step: _builtins.str
     """The step or the instance."""
+    step_title: _builtins.str
+    """Title of the step, if it differs from its id."""
     @_builtins.property
     def artifact(self) -> Global___Artifact: ...
     @_builtins.property
@@ -3298,10 +3301,11 @@ class StepArtifact(_message.Message):
         step: _builtins.str = ...,
         artifact: Global___Artifact | None = ...,
         files: _abc.Iterable[Global___ArtifactFile] | None = ...,
+        step_title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "files", b"files", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "files", b"files", "step", b"step", "step_title", b"step_title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -139,6 +139,7 @@ class Schedule(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     CANCELLED_AT_FIELD_NUMBER: _builtins.int
     DUE_TIMES_FIELD_NUMBER: _builtins.int
+    WORKFLOW_TITLE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """UUID, version 7."""
     subject: _builtins.str
@@ -160,6 +161,8 @@ class Schedule(_message.Message):
     """While this schedule is active, no other schedule of the subject can have the same key. Empty if none."""
     caller: _builtins.str
     """Identity of the caller who created it, such as `uid:1000`."""
+    workflow_title: _builtins.str
+    """Title of the workflow or job, if it differs from its name; empty once it was deleted."""
     @_builtins.property
     def params(self) -> _struct_pb2.Struct: ...
     @_builtins.property
@@ -194,10 +197,11 @@ class Schedule(_message.Message):
         created_at: _timestamp_pb2.Timestamp | None = ...,
         cancelled_at: _timestamp_pb2.Timestamp | None = ...,
         due_times: _abc.Iterable[_timestamp_pb2.Timestamp] | None = ...,
+        workflow_title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancelled_at", b"cancelled_at", "created_at", b"created_at", "next_due", b"next_due", "params", b"params"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "caller", b"caller", "cancelled_at", b"cancelled_at", "created_at", b"created_at", "dedupe_key", b"dedupe_key", "due_times", b"due_times", "id", b"id", "max_occurrences", b"max_occurrences", "next_due", b"next_due", "occurrences", b"occurrences", "params", b"params", "request", b"request", "state", b"state", "subject", b"subject", "timezone", b"timezone", "understood", b"understood", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "caller", b"caller", "cancelled_at", b"cancelled_at", "created_at", b"created_at", "dedupe_key", b"dedupe_key", "due_times", b"due_times", "id", b"id", "max_occurrences", b"max_occurrences", "next_due", b"next_due", "occurrences", b"occurrences", "params", b"params", "request", b"request", "state", b"state", "subject", b"subject", "timezone", b"timezone", "understood", b"understood", "workflow", b"workflow", "workflow_title", b"workflow_title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,6 +9,7 @@ from toban.safe_text import sendable
 from toban.v1 import run_pb2 as pb
 from toband.api import pages, run_messages
 from toband.api.request_errors import InvalidFieldError
+from toband.domain.plan import Plan
 from toband.domain.run_model import Artifact
 from toband.engine.errors import ArtifactNotFoundError
 from toband.engine.runs.run_artifacts import RunArtifacts
@@ -24,7 +25,8 @@ class ArtifactRpcs:
     def __init__(self, artifacts: RunArtifacts) -> None:
         self._artifacts = artifacts
 
-    async def page(self, request: pb.ListArtifactsRequest) -> pb.ListArtifactsResponse:
+    async def page(self, request: pb.ListArtifactsRequest, plan: Plan | None) -> pb.ListArtifactsResponse:
+        """`plan` is that of the run, and None for one that was deleted."""
         limit = pages.size(request.page_size, 100)
         found = await self._artifacts.list(request.run_id, request.step)
         names = [f"{step}{_BETWEEN}{artifact.name}" for step, artifact, _ in found]
@@ -34,7 +36,7 @@ class ArtifactRpcs:
             if last not in names:
                 raise InvalidFieldError("page_token", "must be a token of this list")
             start = names.index(last) + 1
-        shown = [_shown(*each) for each in found[start : start + limit]]
+        shown = [_shown(plan, *each) for each in found[start : start + limit]]
         count = pages.fitting(shown)
         end = start + count
         return pb.ListArtifactsResponse(
@@ -59,9 +61,10 @@ class ArtifactRpcs:
                 yield pb.DownloadArtifactResponse(data=piece[begin : begin + CHUNK])
 
 
-def _shown(step: str, artifact: Artifact, files: Sequence[Stored]) -> pb.StepArtifact:
+def _shown(plan: Plan | None, step: str, artifact: Artifact, files: Sequence[Stored]) -> pb.StepArtifact:
     return pb.StepArtifact(
         step=step,
+        step_title=plan.title(step) if plan is not None else "",
         artifact=run_messages.artifact(artifact),
         files=[pb.ArtifactFile(path=sendable(each.path), bytes=each.bytes) for each in files[:FILES]],
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from google.protobuf import struct_pb2
 
 from toban.definition.scalars.values import to_json
-from toban.limits import MAX_LISTED_BYTES
+from toban.limits import MAX_LISTED_BYTES, MAX_TITLE_CHARS
 from toban.safe_text import whole
 from toban.v1 import event_pb2, run_pb2, schedule_pb2
 from toband.api.definition_messages import not_started
@@ -81,8 +81,9 @@ def candidate(value: Candidate) -> event_pb2.EventCandidate:
     )
 
 
-def schedule(value: ScheduleEntry, subjects: SubjectSchedules) -> schedule_pb2.Schedule:
-    """`subjects` describes it in words."""
+def schedule(value: ScheduleEntry, subjects: SubjectSchedules, titles: Mapping[str, str]) -> schedule_pb2.Schedule:
+    """`subjects` describes it in words. `titles` are those of workflows, by name."""
+    title = titles.get(value.workflow, "")
     params = struct_pb2.Struct()
     params.update(dict(value.spec.params))
     state = schedule_pb2.SCHEDULE_STATE_ACTIVE
@@ -96,6 +97,7 @@ def schedule(value: ScheduleEntry, subjects: SubjectSchedules) -> schedule_pb2.S
         subject=value.subject,
         action=schedule_pb2.ScheduleAction.Value(f"SCHEDULE_ACTION_{value.action.upper()}"),
         workflow=value.workflow,
+        workflow_title=title[:MAX_TITLE_CHARS] if title != value.workflow else "",
         params=params,
         request=subjects.request_text(value),
         understood=subjects.understood(value),

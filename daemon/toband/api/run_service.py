@@ -320,7 +320,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @unary
     async def ListArtifacts(self, request: pb.ListArtifactsRequest, context: Context) -> pb.ListArtifactsResponse:
-        return await self._artifacts.page(request)
+        return await self._artifacts.page(request, await self.plan_of(request.run_id))
 
     @streaming
     async def DownloadArtifact(

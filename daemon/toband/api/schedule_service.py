@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 
@@ -18,11 +18,11 @@ from toband.api.request_errors import UnclearTimeError
 from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.errors import ScheduleNotFoundError, TimeNotUnderstoodError
 from toband.engine.schedules.subject_schedules import SubjectSchedules
-from toband.ports import ScheduleStore
+from toband.ports import Store
 
 
 class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
-    def __init__(self, subjects: SubjectSchedules, store: ScheduleStore) -> None:
+    def __init__(self, subjects: SubjectSchedules, store: Store) -> None:
         self._subjects = subjects
         self._store = store
 
@@ -39,20 +39,21 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
             caller=caller(context),
             request=request_of("CreateSchedule", request, request.request_id, context),
         )
-        return pb.CreateScheduleResponse(schedule=self._message(entry), created=created)
+        return pb.CreateScheduleResponse(schedule=await self._message(entry), created=created)
 
     @unary
     async def GetSchedule(self, request: pb.GetScheduleRequest, context: Context) -> pb.GetScheduleResponse:
         entry = await self._subjects.get(_id(request.id))
-        return pb.GetScheduleResponse(schedule=self._message(entry))
+        return pb.GetScheduleResponse(schedule=await self._message(entry))
 
     @unary
     async def ListSchedules(self, request: pb.ListSchedulesRequest, context: Context) -> pb.ListSchedulesResponse:
         subject, workflow = key(request.subject, "subject"), key(request.workflow, "workflow")
         first = key(pages.last(request.page_token), "page_token")
+        titles: dict[str, str] = {}
 
         async def read(last: ScheduleEntry | None, count: int) -> Sequence[ScheduleEntry]:
-            return await self._store.list_schedules(
+            found = await self._store.list_schedules(
                 subject=subject,
                 workflow=workflow,
                 after=last.id if last is not None else first,
@@ -60,9 +61,11 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
                 active_only=not request.include_ended,
                 of_subjects=True,
             )
+            titles.update(await self._titles(found, known=titles))
+            return found
 
         async def make(entry: ScheduleEntry) -> pb.Schedule:
-            return event_messages.schedule(entry, self._subjects)
+            return event_messages.schedule(entry, self._subjects, titles)
 
         page = await pages.filled(pages.size(request.page_size, 100), read, make)
         return pb.ListSchedulesResponse(schedules=page.parts, next_page_token=page.token(attrgetter("id")))
@@ -70,7 +73,7 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
     @unary
     async def CancelSchedule(self, request: pb.CancelScheduleRequest, context: Context) -> pb.CancelScheduleResponse:
         entry = await self._subjects.cancel(_id(request.id))
-        return pb.CancelScheduleResponse(schedule=self._message(entry))
+        return pb.CancelScheduleResponse(schedule=await self._message(entry))
 
     @unary
     async def CancelBySubject(self, request: pb.CancelBySubjectRequest, context: Context) -> pb.CancelBySubjectResponse:
@@ -92,9 +95,14 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
             action=schedule_requests.action_of(read.action),
         )
 
-    def _message(self, entry: ScheduleEntry) -> pb.Schedule:
+    async def _titles(self, entries: Iterable[ScheduleEntry], known: Collection[str] = ()) -> Mapping[str, str]:
+        """The titles of the workflows that they start, without those that are known."""
+        names = {each.workflow for each in entries if each.workflow}.difference(known)
+        return await self._store.workflow_titles(names) if names else {}
+
+    async def _message(self, entry: ScheduleEntry) -> pb.Schedule:
         """The message of a single schedule, with its next due times."""
-        made = event_messages.schedule(entry, self._subjects)
+        made = event_messages.schedule(entry, self._subjects, await self._titles([entry]))
         made.due_times.extend(_times(self._subjects.upcoming(entry)))
         return made
 

@@ -15,7 +15,9 @@ from typing import Any
 
 from toban.definition import RUN_FAILED, RUN_SUCCEEDED, STEP_FAILED
 from toban.definition.model.event_triggers import NO_PACE, Pace
+from toban.limits import MAX_TITLE_CHARS
 from toband.domain.not_started import NotStarted
+from toband.domain.plan import Plan
 from toband.domain.run_model import Run, RunState, StepState
 
 PARAMS_MOST = 16 * 1024
@@ -176,11 +178,12 @@ class WatchedPath:
     """
 
     workflow: str
+    title: str
     path: str
     settle: float
 
 
-def announced(before: Run, after: Run) -> list[tuple[str, str, dict[str, Any]]]:
+def announced(plan: Plan, before: Run, after: Run) -> list[tuple[str, str, dict[str, Any]]]:
     """The events that a transition of a run emits: for each its type, its step, and its payload."""
     found = []
     for name in sorted(after.touched or ()):
@@ -189,8 +192,9 @@ def announced(before: Run, after: Run) -> list[tuple[str, str, dict[str, Any]]]:
             continue  # the step reports for its instances
         if step.state is StepState.FAILED and (old is None or old.state is not StepState.FAILED):
             attempt = step.attempt
-            about = _about(after) | {
+            about = _about(plan, after) | {
                 "step": step.id,
+                "step_title": plan.title(step.id) or step.id,
                 "reason": step.reason,
                 "exit_code": step.exit_code,
                 "error_class": step.error_class.value if step.error_class is not None else "",
@@ -199,7 +203,7 @@ def announced(before: Run, after: Run) -> list[tuple[str, str, dict[str, Any]]]:
             }
             found.append((STEP_FAILED, step.id, about))
     if after.state.terminal and not before.state.terminal:
-        ended = _about(after) | {
+        ended = _about(plan, after) | {
             "state": after.state.value,
             "error": after.error,
             "failed_steps": after.failed_steps,
@@ -217,11 +221,12 @@ def announced(before: Run, after: Run) -> list[tuple[str, str, dict[str, Any]]]:
     return found
 
 
-def _about(run: Run) -> dict[str, Any]:
+def _about(plan: Plan, run: Run) -> dict[str, Any]:
     params = dict(run.params)
     about = {
         "run_id": run.id,
         "workflow": run.workflow,
+        "workflow_title": plan.workflow.title[:MAX_TITLE_CHARS],
         "number": run.number,
         "trigger": run.trigger.value.lower(),
         "params": params,

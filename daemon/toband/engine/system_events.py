@@ -11,6 +11,7 @@ from typing import Any
 
 from toban.definition import RUN_FAILED, RUN_SUCCEEDED, STEP_FAILED
 from toband.domain.emitted_events import Emitted, EventSource, announced
+from toband.domain.plan import Plan
 from toband.domain.run_model import Run
 from toband.domain.transition import Ids
 from toband.ports import Clock
@@ -40,13 +41,13 @@ class SystemEvents:
     def listens(self, event_type: str) -> bool:
         return self._listened is None or event_type in self._listened or self.awaited(event_type)
 
-    def of_run(self, before: Run, after: Run) -> tuple[Emitted, ...]:
+    def of_run(self, plan: Plan, before: Run, after: Run) -> tuple[Emitted, ...]:
         """The events of a run's transition, to be stored with it."""
         if not any(map(self.listens, _OF_RUNS)):
             return ()
         return tuple(
             self.event(event_type, payload, run=after, step=step)
-            for event_type, step, payload in announced(before, after)
+            for event_type, step, payload in announced(plan, before, after)
             if self.listens(event_type)
         )
 

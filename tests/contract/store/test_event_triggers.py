@@ -129,7 +129,7 @@ async def told(store: Store) -> list[tuple[str, str, str, int, str]]:
         payload = event.payload
         assert set(payload) == {"entity", "action", "data"}
         data = payload["data"]
-        assert set(data) == {"name", "version", "owner"}
+        assert set(data) == {"name", "title", "version", "owner"}
         found.append((payload["entity"], payload["action"], data["name"], data["version"], data["owner"]))
     return found
 

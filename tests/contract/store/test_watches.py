@@ -14,10 +14,11 @@ async def watched(store: Store) -> list[tuple[str, str]]:
 
 async def test_by_workflow_and_in_order(store: Store) -> None:
     await store.create_workflow(text("b", watches={"/z": 2.0, "/a": 0.0, "/ü ber": 0.5}), at=NOW)
-    await store.create_workflow(text("a", watches={"/z": 7.25}), at=NOW)
+    await store.create_workflow(text("a", title="夜間バッチ", watches={"/z": 7.25}), at=NOW)
     await store.create_workflow(text("c"), at=NOW)
     assert await watched(store) == [("a", "/z"), ("b", "/z"), ("b", "/a"), ("b", "/ü ber")]
     assert [each.settle for each in await store.watched_paths()] == [7.25, 2.0, 0.0, 0.5]
+    assert [each.title for each in await store.watched_paths()] == ["夜間バッチ", *["Nightly backup"] * 3]
 
 
 async def test_another_time_alone_is_stored_too(store: Store) -> None:

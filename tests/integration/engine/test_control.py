@@ -75,7 +75,7 @@ class Scene:
     async def act(self, actor: RunActor, effects: object) -> None:
         pass
 
-    def of_run(self, before: Run, after: Run) -> tuple[()]:
+    def of_run(self, plan: object, before: Run, after: Run) -> tuple[()]:
         return ()
 
     async def find(self, run_id: str) -> RunActor:

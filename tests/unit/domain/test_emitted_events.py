@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from toband.domain.emitted_events import PARAMS_MOST, Emitted, EventSource, announced
+from toband.domain.plan import Plan
 from toband.domain.run_model import (
     Attempt,
     AttemptState,
@@ -18,6 +19,8 @@ from toband.domain.run_model import (
     StepState,
     Trigger,
 )
+
+from .workflow_builder import workflow
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 RUN = Run(
@@ -32,6 +35,8 @@ RUN = Run(
     params={"day": "monday"},
     touched=frozenset(),
 )
+DEFINED = workflow({"s": {}})
+PLAN = Plan(replace(DEFINED, title="夜間バッチ", steps={"s": replace(DEFINED.steps["s"], name="集計")}))
 
 
 @pytest.mark.parametrize(
@@ -46,13 +51,14 @@ RUN = Run(
 )
 def test_the_end_of_a_run(state: RunState, told: list[str]) -> None:
     after = replace(RUN, state=state, error="why", finished_at=NOW + timedelta(seconds=1))
-    found = announced(RUN, after)
+    found = announced(PLAN, RUN, after)
     assert [event_type for event_type, _, _ in found] == told
     for _, step, payload in found:
         assert step == ""
         assert payload == {
             "run_id": "r",
             "workflow": "w",
+            "workflow_title": "夜間バッチ",
             "number": 7,
             "trigger": "schedule",
             "params": {"day": "monday"},
@@ -63,12 +69,12 @@ def test_the_end_of_a_run(state: RunState, told: list[str]) -> None:
             "started_at": "2026-03-02T12:00:00+00:00",
             "finished_at": "2026-03-02T12:00:01+00:00",
         }
-    assert announced(after, after) == []
+    assert announced(PLAN, after, after) == []
 
 
 def test_parameters_that_are_too_large_are_left_out() -> None:
     run = replace(RUN, params={"text": "x" * PARAMS_MOST})
-    ((_, _, payload),) = announced(run, replace(run, state=RunState.SUCCEEDED))
+    ((_, _, payload),) = announced(PLAN, run, replace(run, state=RunState.SUCCEEDED))
     assert (payload["params"], payload["params_left_out"]) == ({}, True)
 
 
@@ -97,22 +103,24 @@ def test_a_step_that_failed_for_good_and_not_each_of_its_instances() -> None:
     )
     before = replace(RUN, steps={"s": waiting})
     after = replace(RUN, steps={"s": failed, "s[0]": instance}, touched=frozenset({"s", "s[0]"}))
-    ((event_type, step, payload),) = announced(before, after)
+    ((event_type, step, payload),) = announced(PLAN, before, after)
     assert (event_type, step) == ("STEP_FAILED", "s")
     assert payload == {
         "run_id": "r",
         "workflow": "w",
+        "workflow_title": "夜間バッチ",
         "number": 7,
         "trigger": "schedule",
         "params": {"day": "monday"},
         "step": "s",
+        "step_title": "集計",
         "reason": "exit code 3",
         "exit_code": 3,
         "error_class": "NON_RETRYABLE",
         "attempts": 2,
         "error": "exit code 3",
     }
-    assert announced(after, after) == []
+    assert announced(PLAN, after, after) == []
 
 
 def test_what_conditions_see_of_an_event() -> None:

@@ -63,7 +63,9 @@ class Scene:
     async def watch(self, workflow: str, path: str, *events: str, settle: float = 0.0) -> None:
         """Stores a workflow that watches the path and is started by these events."""
         self.listens = FILE_CHANGED in events
-        made = text(workflow, watches={path: settle}, triggers=(on(*events),) if events else ())
+        made = text(
+            workflow, title=f"Title of {workflow}", watches={path: settle}, triggers=(on(*events),) if events else ()
+        )
         if await self.store.get_workflow(workflow) is None:
             await self.store.create_workflow(made, at=NOW)
         else:
@@ -116,11 +118,12 @@ async def test_everybody_who_watches_a_path_gets_an_event(scene: Scene) -> None:
     async with scene.running():
         scene.happens("a", "b", more=7)
         await wait_for(lambda: len(scene.stored) == 4, "the events")
+    copy, sort = ({"workflow": name, "workflow_title": f"Title of {name}"} for name in ("copy", "sort"))
     assert scene.stored == [
-        {"path": "/in/a", "change": "added", "workflow": "copy", "watch": "/in"},
-        {"path": "/in/b", "change": "added", "workflow": "copy", "watch": "/in", "more": 7},
-        {"path": "/in/a", "change": "added", "workflow": "sort", "watch": "/in"},
-        {"path": "/in/b", "change": "added", "workflow": "sort", "watch": "/in", "more": 7},
+        {"path": "/in/a", "change": "added", **copy, "watch": "/in"},
+        {"path": "/in/b", "change": "added", **copy, "watch": "/in", "more": 7},
+        {"path": "/in/a", "change": "added", **sort, "watch": "/in"},
+        {"path": "/in/b", "change": "added", **sort, "watch": "/in", "more": 7},
     ]
 
 

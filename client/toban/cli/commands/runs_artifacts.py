@@ -14,6 +14,7 @@ from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.human_text import enum_word
 from toban.cli.render.output import Column, emit_data, emit_list, flush_bytes, take, write_bytes
+from toban.cli.render.title_text import title_column
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Context, Option
 from toban.quantity_text import size_text
@@ -92,6 +93,7 @@ def artifacts(
         listed, more = take(client.list_artifacts(found, step=step, page_size=min(limit + 1, 1000)), limit)
     columns: list[Column[run_pb2.StepArtifact]] = [
         Column("STEP", lambda one: one.step, lambda _: "bold"),
+        *title_column(listed, lambda one: one.step, lambda one: one.step_title),
         Column("NAME", lambda one: one.artifact.name),
         Column("TYPE", lambda one: one.artifact.type or "-"),
         Column("FILES", lambda one: str(one.artifact.files)),

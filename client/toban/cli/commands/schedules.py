@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from toban.cli.args.completers import (
@@ -17,6 +18,7 @@ from toban.cli.human_text import clock, enum_word
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, time_column
 from toban.cli.render.schedule_preview import local
+from toban.cli.render.title_text import label, title_column
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, Context, Group, Option
 from toban.quantity_text import counted
@@ -92,11 +94,13 @@ def list_schedules(
             ),
             limit,
         )
+    titles = title_column(found, lambda one: one.workflow, lambda one: one.workflow_title)
     columns: list[Column[schedule_pb2.Schedule]] = [
         Column("ID", lambda one: one.id),
         Column("SUBJECT", lambda one: one.subject, lambda _: "bold"),
         Column("ACTION", action_word),
         Column("WORKFLOW", lambda one: one.workflow or "-", optional=True),
+        *(replace(column, optional=True) for column in titles),
         Column("STATE", _state, lambda one: _STYLES.get(_state(one), "")),
         time_column("NEXT DUE", lambda one: one.next_due),
         Column("OCCURRENCES", _occurrences, optional=True),
@@ -216,7 +220,7 @@ def _show(here: Session, found: schedule_pb2.Schedule) -> None:
             ("schedule", found.id),
             ("subject", found.subject),
             ("action", action_word(found)),
-            ("workflow", found.workflow),
+            ("workflow", label(found.workflow, found.workflow_title)),
             ("parameters", _json(params) if params else ""),
             ("request", found.request),
             ("understood", found.understood),

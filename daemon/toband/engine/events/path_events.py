@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from toban.definition import FILE_CHANGED
+from toban.limits import MAX_TITLE_CHARS
 from toband.backoff import Backoff
 from toband.domain.emitted_events import WatchedPath
 from toband.engine.errors import EngineError
@@ -135,11 +136,11 @@ class PathEvents:
 
     def _keep(self, changes: WatchChanges) -> None:
         watches = self._watches.get(changes.watch, ())
-        workflows = [each.workflow for each in watches if each.settle == changes.settle]
-        if not workflows or not changes.changes:
+        concerned = [each for each in watches if each.settle == changes.settle]
+        if not concerned or not changes.changes:
             return  # it is not watched any more
-        for workflow in workflows:
-            self._kept.extend(_payloads(changes, workflow))
+        for each in concerned:
+            self._kept.extend(_payloads(changes, each))
         while len(self._kept) > KEPT_MOST:
             self._kept.popleft()
             if not self._dropped:
@@ -212,13 +213,14 @@ def _settles(watches: Mapping[str, Sequence[WatchedPath]]) -> Mapping[str, froze
     return {path: frozenset(each.settle for each in found) for path, found in watches.items()}
 
 
-def _payloads(changes: WatchChanges, workflow: str) -> Iterator[dict[str, Any]]:
+def _payloads(changes: WatchChanges, watched: WatchedPath) -> Iterator[dict[str, Any]]:
     last = len(changes.changes) - 1
     for place, each in enumerate(changes.changes):
         payload: dict[str, Any] = {
             "path": each.path,
             "change": each.change.value,
-            "workflow": workflow,
+            "workflow": watched.workflow,
+            "workflow_title": watched.title[:MAX_TITLE_CHARS],
             "watch": changes.watch,
         }
         if each.altered:

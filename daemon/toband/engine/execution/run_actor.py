@@ -195,7 +195,7 @@ class RunActor:
             if after is before:
                 return
             letters = tuple(e.letter for e in effects if isinstance(e, KeepDeadLetter))
-            announced = self._announcing.of_run(before, after)
+            announced = self._announcing.of_run(self.plan, before, after)
             leftovers = self._locks.leftovers(self, after)
             change = RunChange(
                 before=before,

@@ -11,6 +11,7 @@ from typing import Any
 import uuid_utils
 
 from toban.definition import DEFINITION_CHANGED
+from toban.limits import MAX_TITLE_CHARS
 from toband.domain.emitted_events import Cause, Emitted, EventSource
 from toband.store.rows import event_rows
 from toband.store.sql.statements import Statements
@@ -52,7 +53,12 @@ class DefinitionChanges:
             payload={
                 "entity": stored["kind"].value,
                 "action": action.value,
-                "data": {name: stored[name] for name in ("name", "version", "owner")},
+                "data": {
+                    "name": stored["name"],
+                    "title": stored["title"][:MAX_TITLE_CHARS],
+                    "version": stored["version"],
+                    "owner": stored["owner"],
+                },
             },
             at=self._at,
             source=EventSource.DAEMON,

@@ -39,7 +39,7 @@ _WATCHES = (
 )
 _REMOVE_WATCHES = delete(workflow_watches).where(_WATCHES_OF)
 _ENABLED_WATCHES = (
-    select(workflow_watches.c.workflow, workflow_watches.c.path, workflow_watches.c.settle)
+    select(workflow_watches.c.workflow, workflows.c.title, workflow_watches.c.path, workflow_watches.c.settle)
     .join(workflows, workflows.c.name == workflow_watches.c.workflow)
     .where(workflows.c.enabled == true())
     .order_by(workflow_watches.c.workflow, workflow_watches.c.position)
@@ -72,7 +72,10 @@ class SqlTriggers(OpenDatabase):
     @reading
     def watched_paths(self, connection: Connection) -> Sequence[WatchedPath]:
         found = connection.execute(_ENABLED_WATCHES)
-        return [WatchedPath(workflow=workflow, path=path, settle=settle) for workflow, path, settle in found]
+        return [
+            WatchedPath(workflow=workflow, title=title, path=path, settle=settle)
+            for workflow, title, path, settle in found
+        ]
 
 
 def replace_all(session: WriteSession, definition: WorkflowText) -> None:
