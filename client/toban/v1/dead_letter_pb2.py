@@ -23,10 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from toban.v1 import access_rule_pb2 as toban_dot_v1_dot_access__rule__pb2
 from toban.v1 import run_pb2 as toban_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atoban/v1/dead_letter.proto\x12\x08toban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12toban/v1/run.proto\"\x9b\x03\n\nDeadLetter\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x10\n\x08workflow\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\t\x12\x1c\n\x14process_execution_id\x18\x05 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x06 \x01(\x05\x12\x15\n\rerror_message\x18\x07 \x01(\t\x12)\n\x0b\x65rror_class\x18\x08 \x01(\x0e\x32\x14.toban.v1.ErrorClass\x12.\n\ncreated_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x05state\x18\n \x01(\x0e\x32\x19.toban.v1.DeadLetterState\x12/\n\x0bresolved_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bresolved_by\x18\x0c \x01(\t\x12\x13\n\x0brequeued_as\x18\r \x01(\t\x12\x16\n\x0eworkflow_title\x18\x0e \x01(\t\x12\x12\n\nstep_title\x18\x0f \x01(\t\"|\n\x16ListDeadLettersRequest\x12\x10\n\x08workflow\x18\x01 \x01(\t\x12)\n\x06states\x18\x02 \x03(\x0e\x32\x19.toban.v1.DeadLetterState\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"^\n\x17ListDeadLettersResponse\x12*\n\x0c\x64\x65\x61\x64_letters\x18\x01 \x03(\x0b\x32\x14.toban.v1.DeadLetter\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x14GetDeadLetterRequest\x12\n\n\x02id\x18\x01 \x01(\t\"B\n\x15GetDeadLetterResponse\x12)\n\x0b\x64\x65\x61\x64_letter\x18\x01 \x01(\x0b\x32\x14.toban.v1.DeadLetter\":\n\x18RequeueDeadLetterRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"b\n\x19RequeueDeadLetterResponse\x12\x1a\n\x03run\x18\x01 \x01(\x0b\x32\r.toban.v1.Run\x12)\n\x0b\x64\x65\x61\x64_letter\x18\x02 \x01(\x0b\x32\x14.toban.v1.DeadLetter\"&\n\x18\x44iscardDeadLetterRequest\x12\n\n\x02id\x18\x01 \x01(\t\"F\n\x19\x44iscardDeadLetterResponse\x12)\n\x0b\x64\x65\x61\x64_letter\x18\x01 \x01(\x0b\x32\x14.toban.v1.DeadLetter*\x91\x01\n\x0f\x44\x65\x61\x64LetterState\x12!\n\x1d\x44\x45\x41\x44_LETTER_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x44\x45\x41\x44_LETTER_STATE_OPEN\x10\x01\x12\x1e\n\x1a\x44\x45\x41\x44_LETTER_STATE_REQUEUED\x10\x02\x12\x1f\n\x1b\x44\x45\x41\x44_LETTER_STATE_DISCARDED\x10\x03\x32\xf9\x02\n\x11\x44\x65\x61\x64LetterService\x12V\n\x0fListDeadLetters\x12 .toban.v1.ListDeadLettersRequest\x1a!.toban.v1.ListDeadLettersResponse\x12P\n\rGetDeadLetter\x12\x1e.toban.v1.GetDeadLetterRequest\x1a\x1f.toban.v1.GetDeadLetterResponse\x12\\\n\x11RequeueDeadLetter\x12\".toban.v1.RequeueDeadLetterRequest\x1a#.toban.v1.RequeueDeadLetterResponse\x12\\\n\x11\x44iscardDeadLetter\x12\".toban.v1.DiscardDeadLetterRequest\x1a#.toban.v1.DiscardDeadLetterResponseB/\n\x08toban.v1B\x0f\x44\x65\x61\x64LetterProtoP\x01Z\x10toban/v1;tobanv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atoban/v1/dead_letter.proto\x12\x08toban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atoban/v1/access_rule.proto\x1a\x12toban/v1/run.proto\"\x9b\x03\n\nDeadLetter\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x10\n\x08workflow\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\t\x12\x1c\n\x14process_execution_id\x18\x05 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x06 \x01(\x05\x12\x15\n\rerror_message\x18\x07 \x01(\t\x12)\n\x0b\x65rror_class\x18\x08 \x01(\x0e\x32\x14.toban.v1.ErrorClass\x12.\n\ncreated_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x05state\x18\n \x01(\x0e\x32\x19.toban.v1.DeadLetterState\x12/\n\x0bresolved_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bresolved_by\x18\x0c \x01(\t\x12\x13\n\x0brequeued_as\x18\r \x01(\t\x12\x16\n\x0eworkflow_title\x18\x0e \x01(\t\x12\x12\n\nstep_title\x18\x0f \x01(\t\"|\n\x16ListDeadLettersRequest\x12\x10\n\x08workflow\x18\x01 \x01(\t\x12)\n\x06states\x18\x02 \x03(\x0e\x32\x19.toban.v1.DeadLetterState\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"^\n\x17ListDeadLettersResponse\x12*\n\x0c\x64\x65\x61\x64_letters\x18\x01 \x03(\x0b\x32\x14.toban.v1.DeadLetter\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x14GetDeadLetterRequest\x12\n\n\x02id\x18\x01 \x01(\t\"B\n\x15GetDeadLetterResponse\x12)\n\x0b\x64\x65\x61\x64_letter\x18\x01 \x01(\x0b\x32\x14.toban.v1.DeadLetter\":\n\x18RequeueDeadLetterRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"b\n\x19RequeueDeadLetterResponse\x12\x1a\n\x03run\x18\x01 \x01(\x0b\x32\r.toban.v1.Run\x12)\n\x0b\x64\x65\x61\x64_letter\x18\x02 \x01(\x0b\x32\x14.toban.v1.DeadLetter\"&\n\x18\x44iscardDeadLetterRequest\x12\n\n\x02id\x18\x01 \x01(\t\"F\n\x19\x44iscardDeadLetterResponse\x12)\n\x0b\x64\x65\x61\x64_letter\x18\x01 \x01(\x0b\x32\x14.toban.v1.DeadLetter*\x91\x01\n\x0f\x44\x65\x61\x64LetterState\x12!\n\x1d\x44\x45\x41\x44_LETTER_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x44\x45\x41\x44_LETTER_STATE_OPEN\x10\x01\x12\x1e\n\x1a\x44\x45\x41\x44_LETTER_STATE_REQUEUED\x10\x02\x12\x1f\n\x1b\x44\x45\x41\x44_LETTER_STATE_DISCARDED\x10\x03\x32\xb1\x03\n\x11\x44\x65\x61\x64LetterService\x12`\n\x0fListDeadLetters\x12 .toban.v1.ListDeadLettersRequest\x1a!.toban.v1.ListDeadLettersResponse\"\x08\x82\x80\x19\x04\x08\x01\x10\n\x12^\n\rGetDeadLetter\x12\x1e.toban.v1.GetDeadLetterRequest\x1a\x1f.toban.v1.GetDeadLetterResponse\"\x0c\x82\x80\x19\x08\x08\x01\x10\x06\x1a\x02id\x12l\n\x11RequeueDeadLetter\x12\".toban.v1.RequeueDeadLetterRequest\x1a#.toban.v1.RequeueDeadLetterResponse\"\x0e\x82\x80\x19\n\x08\x02\x10\x06\x1a\x02id(\x01\x12l\n\x11\x44iscardDeadLetter\x12\".toban.v1.DiscardDeadLetterRequest\x1a#.toban.v1.DiscardDeadLetterResponse\"\x0e\x82\x80\x19\n\x08\x02\x10\x06\x1a\x02id(\x01\x42/\n\x08toban.v1B\x0f\x44\x65\x61\x64LetterProtoP\x01Z\x10toban/v1;tobanv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,26 +35,34 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'toban.v1.dead_letter_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\010toban.v1B\017DeadLetterProtoP\001Z\020toban/v1;tobanv1'
-  _globals['_DEADLETTERSTATE']._serialized_start=1106
-  _globals['_DEADLETTERSTATE']._serialized_end=1251
-  _globals['_DEADLETTER']._serialized_start=94
-  _globals['_DEADLETTER']._serialized_end=505
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=507
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=631
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=633
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=727
-  _globals['_GETDEADLETTERREQUEST']._serialized_start=729
-  _globals['_GETDEADLETTERREQUEST']._serialized_end=763
-  _globals['_GETDEADLETTERRESPONSE']._serialized_start=765
-  _globals['_GETDEADLETTERRESPONSE']._serialized_end=831
-  _globals['_REQUEUEDEADLETTERREQUEST']._serialized_start=833
-  _globals['_REQUEUEDEADLETTERREQUEST']._serialized_end=891
-  _globals['_REQUEUEDEADLETTERRESPONSE']._serialized_start=893
-  _globals['_REQUEUEDEADLETTERRESPONSE']._serialized_end=991
-  _globals['_DISCARDDEADLETTERREQUEST']._serialized_start=993
-  _globals['_DISCARDDEADLETTERREQUEST']._serialized_end=1031
-  _globals['_DISCARDDEADLETTERRESPONSE']._serialized_start=1033
-  _globals['_DISCARDDEADLETTERRESPONSE']._serialized_end=1103
-  _globals['_DEADLETTERSERVICE']._serialized_start=1254
-  _globals['_DEADLETTERSERVICE']._serialized_end=1631
+  _globals['_DEADLETTERSERVICE'].methods_by_name['ListDeadLetters']._loaded_options = None
+  _globals['_DEADLETTERSERVICE'].methods_by_name['ListDeadLetters']._serialized_options = b'\202\200\031\004\010\001\020\n'
+  _globals['_DEADLETTERSERVICE'].methods_by_name['GetDeadLetter']._loaded_options = None
+  _globals['_DEADLETTERSERVICE'].methods_by_name['GetDeadLetter']._serialized_options = b'\202\200\031\010\010\001\020\006\032\002id'
+  _globals['_DEADLETTERSERVICE'].methods_by_name['RequeueDeadLetter']._loaded_options = None
+  _globals['_DEADLETTERSERVICE'].methods_by_name['RequeueDeadLetter']._serialized_options = b'\202\200\031\n\010\002\020\006\032\002id(\001'
+  _globals['_DEADLETTERSERVICE'].methods_by_name['DiscardDeadLetter']._loaded_options = None
+  _globals['_DEADLETTERSERVICE'].methods_by_name['DiscardDeadLetter']._serialized_options = b'\202\200\031\n\010\002\020\006\032\002id(\001'
+  _globals['_DEADLETTERSTATE']._serialized_start=1134
+  _globals['_DEADLETTERSTATE']._serialized_end=1279
+  _globals['_DEADLETTER']._serialized_start=122
+  _globals['_DEADLETTER']._serialized_end=533
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=535
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=659
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=661
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=755
+  _globals['_GETDEADLETTERREQUEST']._serialized_start=757
+  _globals['_GETDEADLETTERREQUEST']._serialized_end=791
+  _globals['_GETDEADLETTERRESPONSE']._serialized_start=793
+  _globals['_GETDEADLETTERRESPONSE']._serialized_end=859
+  _globals['_REQUEUEDEADLETTERREQUEST']._serialized_start=861
+  _globals['_REQUEUEDEADLETTERREQUEST']._serialized_end=919
+  _globals['_REQUEUEDEADLETTERRESPONSE']._serialized_start=921
+  _globals['_REQUEUEDEADLETTERRESPONSE']._serialized_end=1019
+  _globals['_DISCARDDEADLETTERREQUEST']._serialized_start=1021
+  _globals['_DISCARDDEADLETTERREQUEST']._serialized_end=1059
+  _globals['_DISCARDDEADLETTERRESPONSE']._serialized_start=1061
+  _globals['_DISCARDDEADLETTERRESPONSE']._serialized_end=1131
+  _globals['_DEADLETTERSERVICE']._serialized_start=1282
+  _globals['_DEADLETTERSERVICE']._serialized_end=1715
 # @@protoc_insertion_point(module_scope)

@@ -24,11 +24,12 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from toban.v1 import access_rule_pb2 as toban_dot_v1_dot_access__rule__pb2
 from toban.v1 import run_pb2 as toban_dot_v1_dot_run__pb2
 from toban.v1 import workflow_pb2 as toban_dot_v1_dot_workflow__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12toban/v1/job.proto\x12\x08toban.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12toban/v1/run.proto\x1a\x17toban/v1/workflow.proto\"\xef\x03\n\x03Job\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12)\n\x06labels\x18\x04 \x03(\x0b\x32\x19.toban.v1.Job.LabelsEntry\x12\x0f\n\x07\x65nabled\x18\x05 \x01(\x08\x12\x0f\n\x07version\x18\x06 \x01(\x03\x12\x12\n\nowner_path\x18\x07 \x01(\t\x12(\n\ndefinition\x18\x08 \x01(\x0b\x32\x14.toban.v1.Definition\x12\x0f\n\x07used_by\x18\t \x03(\t\x12.\n\ncreated_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\x0c \x01(\t\x12\x11\n\tschedules\x18\r \x03(\t\x12,\n\x08next_due\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x65vent_types\x18\x0f \x03(\t\x12\'\n\nowner_kind\x18\x10 \x01(\x0e\x32\x13.toban.v1.OwnerKind\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"P\n\x10\x43reateJobRequest\x12(\n\ndefinition\x18\x01 \x01(\x0b\x32\x14.toban.v1.Definition\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"^\n\x11\x43reateJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\x12-\n\x08warnings\x18\x02 \x03(\x0b\x32\x1b.toban.v1.DefinitionProblem\"\x1d\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\",\n\x0eGetJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\"\x9e\x01\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x35\n\x06labels\x18\x03 \x03(\x0b\x32%.toban.v1.ListJobsRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"H\n\x10ListJobsResponse\x12\x1b\n\x04jobs\x18\x01 \x03(\x0b\x32\r.toban.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x82\x01\n\x10UpdateJobRequest\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\r\n\x05\x66orce\x18\x04 \x01(\x08\"\x8a\x01\n\x11UpdateJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\x12-\n\x08warnings\x18\x03 \x03(\x0b\x32\x1b.toban.v1.DefinitionProblem\x12\x19\n\x11updated_workflows\x18\x04 \x03(\t\"=\n\x10\x44\x65leteJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\"\x13\n\x11\x44\x65leteJobResponse\"5\n\x14SetJobEnabledRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x65nabled\x18\x02 \x01(\x08\"3\n\x15SetJobEnabledResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\"Z\n\rRunJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x0ctriggered_by\x18\x02 \x01(\x0e\x32\x11.toban.v1.Trigger\x12\x12\n\nrequest_id\x18\x03 \x01(\t\",\n\x0eRunJobResponse\x12\x1a\n\x03run\x18\x01 \x01(\x0b\x32\r.toban.v1.Run2\xed\x03\n\nJobService\x12\x44\n\tCreateJob\x12\x1a.toban.v1.CreateJobRequest\x1a\x1b.toban.v1.CreateJobResponse\x12;\n\x06GetJob\x12\x17.toban.v1.GetJobRequest\x1a\x18.toban.v1.GetJobResponse\x12\x41\n\x08ListJobs\x12\x19.toban.v1.ListJobsRequest\x1a\x1a.toban.v1.ListJobsResponse\x12\x44\n\tUpdateJob\x12\x1a.toban.v1.UpdateJobRequest\x1a\x1b.toban.v1.UpdateJobResponse\x12\x44\n\tDeleteJob\x12\x1a.toban.v1.DeleteJobRequest\x1a\x1b.toban.v1.DeleteJobResponse\x12P\n\rSetJobEnabled\x12\x1e.toban.v1.SetJobEnabledRequest\x1a\x1f.toban.v1.SetJobEnabledResponse\x12;\n\x06RunJob\x12\x17.toban.v1.RunJobRequest\x1a\x18.toban.v1.RunJobResponseB(\n\x08toban.v1B\x08JobProtoP\x01Z\x10toban/v1;tobanv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12toban/v1/job.proto\x12\x08toban.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atoban/v1/access_rule.proto\x1a\x12toban/v1/run.proto\x1a\x17toban/v1/workflow.proto\"\xef\x03\n\x03Job\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12)\n\x06labels\x18\x04 \x03(\x0b\x32\x19.toban.v1.Job.LabelsEntry\x12\x0f\n\x07\x65nabled\x18\x05 \x01(\x08\x12\x0f\n\x07version\x18\x06 \x01(\x03\x12\x12\n\nowner_path\x18\x07 \x01(\t\x12(\n\ndefinition\x18\x08 \x01(\x0b\x32\x14.toban.v1.Definition\x12\x0f\n\x07used_by\x18\t \x03(\t\x12.\n\ncreated_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\x0c \x01(\t\x12\x11\n\tschedules\x18\r \x03(\t\x12,\n\x08next_due\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x65vent_types\x18\x0f \x03(\t\x12\'\n\nowner_kind\x18\x10 \x01(\x0e\x32\x13.toban.v1.OwnerKind\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"P\n\x10\x43reateJobRequest\x12(\n\ndefinition\x18\x01 \x01(\x0b\x32\x14.toban.v1.Definition\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"^\n\x11\x43reateJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\x12-\n\x08warnings\x18\x02 \x03(\x0b\x32\x1b.toban.v1.DefinitionProblem\"\x1d\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\",\n\x0eGetJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\"\x9e\x01\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x35\n\x06labels\x18\x03 \x03(\x0b\x32%.toban.v1.ListJobsRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"H\n\x10ListJobsResponse\x12\x1b\n\x04jobs\x18\x01 \x03(\x0b\x32\r.toban.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x82\x01\n\x10UpdateJobRequest\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\r\n\x05\x66orce\x18\x04 \x01(\x08\"\x8a\x01\n\x11UpdateJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\x12-\n\x08warnings\x18\x03 \x03(\x0b\x32\x1b.toban.v1.DefinitionProblem\x12\x19\n\x11updated_workflows\x18\x04 \x03(\t\"=\n\x10\x44\x65leteJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\"\x13\n\x11\x44\x65leteJobResponse\"5\n\x14SetJobEnabledRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x65nabled\x18\x02 \x01(\x08\"3\n\x15SetJobEnabledResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.toban.v1.Job\"Z\n\rRunJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x0ctriggered_by\x18\x02 \x01(\x0e\x32\x11.toban.v1.Trigger\x12\x12\n\nrequest_id\x18\x03 \x01(\t\",\n\x0eRunJobResponse\x12\x1a\n\x03run\x18\x01 \x01(\x0b\x32\r.toban.v1.Run2\xd7\x04\n\nJobService\x12P\n\tCreateJob\x12\x1a.toban.v1.CreateJobRequest\x1a\x1b.toban.v1.CreateJobResponse\"\n\x82\x80\x19\x06\x08\x03\x10\t(\x01\x12K\n\x06GetJob\x12\x17.toban.v1.GetJobRequest\x1a\x18.toban.v1.GetJobResponse\"\x0e\x82\x80\x19\n\x08\x01\x10\x03\x1a\x04name\x12K\n\x08ListJobs\x12\x19.toban.v1.ListJobsRequest\x1a\x1a.toban.v1.ListJobsResponse\"\x08\x82\x80\x19\x04\x08\x01\x10\n\x12P\n\tUpdateJob\x12\x1a.toban.v1.UpdateJobRequest\x1a\x1b.toban.v1.UpdateJobResponse\"\n\x82\x80\x19\x06\x08\x03\x10\t(\x01\x12V\n\tDeleteJob\x12\x1a.toban.v1.DeleteJobRequest\x1a\x1b.toban.v1.DeleteJobResponse\"\x10\x82\x80\x19\x0c\x08\x03\x10\x03\x1a\x04name(\x01\x12\x62\n\rSetJobEnabled\x12\x1e.toban.v1.SetJobEnabledRequest\x1a\x1f.toban.v1.SetJobEnabledResponse\"\x10\x82\x80\x19\x0c\x08\x03\x10\x03\x1a\x04name(\x01\x12O\n\x06RunJob\x12\x17.toban.v1.RunJobRequest\x1a\x18.toban.v1.RunJobResponse\"\x12\x82\x80\x19\x0e\x08\x02\x10\x03\x1a\x04name \x01(\x01\x42(\n\x08toban.v1B\x08JobProtoP\x01Z\x10toban/v1;tobanv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,40 +41,54 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_JOB_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_LISTJOBSREQUEST_LABELSENTRY']._loaded_options = None
   _globals['_LISTJOBSREQUEST_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_JOB']._serialized_start=145
-  _globals['_JOB']._serialized_end=640
-  _globals['_JOB_LABELSENTRY']._serialized_start=595
-  _globals['_JOB_LABELSENTRY']._serialized_end=640
-  _globals['_CREATEJOBREQUEST']._serialized_start=642
-  _globals['_CREATEJOBREQUEST']._serialized_end=722
-  _globals['_CREATEJOBRESPONSE']._serialized_start=724
-  _globals['_CREATEJOBRESPONSE']._serialized_end=818
-  _globals['_GETJOBREQUEST']._serialized_start=820
-  _globals['_GETJOBREQUEST']._serialized_end=849
-  _globals['_GETJOBRESPONSE']._serialized_start=851
-  _globals['_GETJOBRESPONSE']._serialized_end=895
-  _globals['_LISTJOBSREQUEST']._serialized_start=898
-  _globals['_LISTJOBSREQUEST']._serialized_end=1056
-  _globals['_LISTJOBSREQUEST_LABELSENTRY']._serialized_start=595
-  _globals['_LISTJOBSREQUEST_LABELSENTRY']._serialized_end=640
-  _globals['_LISTJOBSRESPONSE']._serialized_start=1058
-  _globals['_LISTJOBSRESPONSE']._serialized_end=1130
-  _globals['_UPDATEJOBREQUEST']._serialized_start=1133
-  _globals['_UPDATEJOBREQUEST']._serialized_end=1263
-  _globals['_UPDATEJOBRESPONSE']._serialized_start=1266
-  _globals['_UPDATEJOBRESPONSE']._serialized_end=1404
-  _globals['_DELETEJOBREQUEST']._serialized_start=1406
-  _globals['_DELETEJOBREQUEST']._serialized_end=1467
-  _globals['_DELETEJOBRESPONSE']._serialized_start=1469
-  _globals['_DELETEJOBRESPONSE']._serialized_end=1488
-  _globals['_SETJOBENABLEDREQUEST']._serialized_start=1490
-  _globals['_SETJOBENABLEDREQUEST']._serialized_end=1543
-  _globals['_SETJOBENABLEDRESPONSE']._serialized_start=1545
-  _globals['_SETJOBENABLEDRESPONSE']._serialized_end=1596
-  _globals['_RUNJOBREQUEST']._serialized_start=1598
-  _globals['_RUNJOBREQUEST']._serialized_end=1688
-  _globals['_RUNJOBRESPONSE']._serialized_start=1690
-  _globals['_RUNJOBRESPONSE']._serialized_end=1734
-  _globals['_JOBSERVICE']._serialized_start=1737
-  _globals['_JOBSERVICE']._serialized_end=2230
+  _globals['_JOBSERVICE'].methods_by_name['CreateJob']._loaded_options = None
+  _globals['_JOBSERVICE'].methods_by_name['CreateJob']._serialized_options = b'\202\200\031\006\010\003\020\t(\001'
+  _globals['_JOBSERVICE'].methods_by_name['GetJob']._loaded_options = None
+  _globals['_JOBSERVICE'].methods_by_name['GetJob']._serialized_options = b'\202\200\031\n\010\001\020\003\032\004name'
+  _globals['_JOBSERVICE'].methods_by_name['ListJobs']._loaded_options = None
+  _globals['_JOBSERVICE'].methods_by_name['ListJobs']._serialized_options = b'\202\200\031\004\010\001\020\n'
+  _globals['_JOBSERVICE'].methods_by_name['UpdateJob']._loaded_options = None
+  _globals['_JOBSERVICE'].methods_by_name['UpdateJob']._serialized_options = b'\202\200\031\006\010\003\020\t(\001'
+  _globals['_JOBSERVICE'].methods_by_name['DeleteJob']._loaded_options = None
+  _globals['_JOBSERVICE'].methods_by_name['DeleteJob']._serialized_options = b'\202\200\031\014\010\003\020\003\032\004name(\001'
+  _globals['_JOBSERVICE'].methods_by_name['SetJobEnabled']._loaded_options = None
+  _globals['_JOBSERVICE'].methods_by_name['SetJobEnabled']._serialized_options = b'\202\200\031\014\010\003\020\003\032\004name(\001'
+  _globals['_JOBSERVICE'].methods_by_name['RunJob']._loaded_options = None
+  _globals['_JOBSERVICE'].methods_by_name['RunJob']._serialized_options = b'\202\200\031\016\010\002\020\003\032\004name \001(\001'
+  _globals['_JOB']._serialized_start=173
+  _globals['_JOB']._serialized_end=668
+  _globals['_JOB_LABELSENTRY']._serialized_start=623
+  _globals['_JOB_LABELSENTRY']._serialized_end=668
+  _globals['_CREATEJOBREQUEST']._serialized_start=670
+  _globals['_CREATEJOBREQUEST']._serialized_end=750
+  _globals['_CREATEJOBRESPONSE']._serialized_start=752
+  _globals['_CREATEJOBRESPONSE']._serialized_end=846
+  _globals['_GETJOBREQUEST']._serialized_start=848
+  _globals['_GETJOBREQUEST']._serialized_end=877
+  _globals['_GETJOBRESPONSE']._serialized_start=879
+  _globals['_GETJOBRESPONSE']._serialized_end=923
+  _globals['_LISTJOBSREQUEST']._serialized_start=926
+  _globals['_LISTJOBSREQUEST']._serialized_end=1084
+  _globals['_LISTJOBSREQUEST_LABELSENTRY']._serialized_start=623
+  _globals['_LISTJOBSREQUEST_LABELSENTRY']._serialized_end=668
+  _globals['_LISTJOBSRESPONSE']._serialized_start=1086
+  _globals['_LISTJOBSRESPONSE']._serialized_end=1158
+  _globals['_UPDATEJOBREQUEST']._serialized_start=1161
+  _globals['_UPDATEJOBREQUEST']._serialized_end=1291
+  _globals['_UPDATEJOBRESPONSE']._serialized_start=1294
+  _globals['_UPDATEJOBRESPONSE']._serialized_end=1432
+  _globals['_DELETEJOBREQUEST']._serialized_start=1434
+  _globals['_DELETEJOBREQUEST']._serialized_end=1495
+  _globals['_DELETEJOBRESPONSE']._serialized_start=1497
+  _globals['_DELETEJOBRESPONSE']._serialized_end=1516
+  _globals['_SETJOBENABLEDREQUEST']._serialized_start=1518
+  _globals['_SETJOBENABLEDREQUEST']._serialized_end=1571
+  _globals['_SETJOBENABLEDRESPONSE']._serialized_start=1573
+  _globals['_SETJOBENABLEDRESPONSE']._serialized_end=1624
+  _globals['_RUNJOBREQUEST']._serialized_start=1626
+  _globals['_RUNJOBREQUEST']._serialized_end=1716
+  _globals['_RUNJOBRESPONSE']._serialized_start=1718
+  _globals['_RUNJOBRESPONSE']._serialized_end=1762
+  _globals['_JOBSERVICE']._serialized_start=1765
+  _globals['_JOBSERVICE']._serialized_end=2364
 # @@protoc_insertion_point(module_scope)

@@ -25,9 +25,10 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from toban.v1 import access_rule_pb2 as toban_dot_v1_dot_access__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17toban/v1/schedule.proto\x12\x08toban.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8d\x01\n\x0cScheduleRule\x12\x0f\n\x05words\x18\x01 \x01(\tH\x00\x12\x0e\n\x04\x63ron\x18\x02 \x01(\tH\x00\x12*\n\x05\x65very\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12(\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x42\x06\n\x04rule\"\x94\x04\n\x08Schedule\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12(\n\x06\x61\x63tion\x18\x03 \x01(\x0e\x32\x18.toban.v1.ScheduleAction\x12\x10\n\x08workflow\x18\x04 \x01(\t\x12\'\n\x06params\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0f\n\x07request\x18\x06 \x01(\t\x12\x12\n\nunderstood\x18\x07 \x01(\t\x12\x10\n\x08timezone\x18\x08 \x01(\t\x12&\n\x05state\x18\t \x01(\x0e\x32\x17.toban.v1.ScheduleState\x12,\n\x08next_due\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0boccurrences\x18\x0b \x01(\x03\x12\x17\n\x0fmax_occurrences\x18\x0c \x01(\x03\x12\x12\n\ndedupe_key\x18\r \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x0e \x01(\t\x12.\n\ncreated_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0c\x63\x61ncelled_at\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tdue_times\x18\x11 \x03(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0eworkflow_title\x18\x12 \x01(\t\"\x86\x02\n\x15\x43reateScheduleRequest\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12$\n\x04rule\x18\x02 \x01(\x0b\x32\x16.toban.v1.ScheduleRule\x12\x10\n\x08timezone\x18\x03 \x01(\t\x12(\n\x06\x61\x63tion\x18\x04 \x01(\x0e\x32\x18.toban.v1.ScheduleAction\x12\x10\n\x08workflow\x18\x05 \x01(\t\x12\'\n\x06params\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x12\n\ndedupe_key\x18\x07 \x01(\t\x12\x17\n\x0fmax_occurrences\x18\x08 \x01(\x03\x12\x12\n\nrequest_id\x18\t \x01(\t\"O\n\x16\x43reateScheduleResponse\x12$\n\x08schedule\x18\x01 \x01(\x0b\x32\x12.toban.v1.Schedule\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\" \n\x12GetScheduleRequest\x12\n\n\x02id\x18\x01 \x01(\t\";\n\x13GetScheduleResponse\x12$\n\x08schedule\x18\x01 \x01(\x0b\x32\x12.toban.v1.Schedule\"w\n\x14ListSchedulesRequest\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\x10\n\x08workflow\x18\x02 \x01(\t\x12\x15\n\rinclude_ended\x18\x03 \x01(\x08\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"W\n\x15ListSchedulesResponse\x12%\n\tschedules\x18\x01 \x03(\x0b\x32\x12.toban.v1.Schedule\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x15\x43\x61ncelScheduleRequest\x12\n\n\x02id\x18\x01 \x01(\t\">\n\x16\x43\x61ncelScheduleResponse\x12$\n\x08schedule\x18\x01 \x01(\x0b\x32\x12.toban.v1.Schedule\")\n\x16\x43\x61ncelBySubjectRequest\x12\x0f\n\x07subject\x18\x01 \x01(\t\",\n\x17\x43\x61ncelBySubjectResponse\x12\x11\n\tcancelled\x18\x01 \x01(\x05\"7\n\x14InterpretTimeRequest\x12\r\n\x05words\x18\x01 \x01(\t\x12\x10\n\x08timezone\x18\x02 \x01(\t\"\xa9\x01\n\x15InterpretTimeResponse\x12\x12\n\nunderstood\x18\x01 \x01(\t\x12\x11\n\trecurring\x18\x02 \x01(\x08\x12-\n\tdue_times\x18\x03 \x03(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08timezone\x18\x04 \x01(\t\x12(\n\x06\x61\x63tion\x18\x05 \x01(\x0e\x32\x18.toban.v1.ScheduleAction*\xee\x01\n\x0eScheduleAction\x12\x1f\n\x1bSCHEDULE_ACTION_UNSPECIFIED\x10\x00\x12\x1c\n\x18SCHEDULE_ACTION_REMINDER\x10\x01\x12\x1c\n\x18SCHEDULE_ACTION_ESCALATE\x10\x02\x12\x1e\n\x1aSCHEDULE_ACTION_AUTO_CLOSE\x10\x03\x12\x1d\n\x19SCHEDULE_ACTION_FOLLOW_UP\x10\x04\x12\"\n\x1eSCHEDULE_ACTION_CHECK_PROGRESS\x10\x05\x12\x1c\n\x18SCHEDULE_ACTION_WORKFLOW\x10\x06*\x82\x01\n\rScheduleState\x12\x1e\n\x1aSCHEDULE_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15SCHEDULE_STATE_ACTIVE\x10\x01\x12\x18\n\x14SCHEDULE_STATE_ENDED\x10\x02\x12\x1c\n\x18SCHEDULE_STATE_CANCELLED\x10\x03\x32\x83\x04\n\x0fScheduleService\x12S\n\x0e\x43reateSchedule\x12\x1f.toban.v1.CreateScheduleRequest\x1a .toban.v1.CreateScheduleResponse\x12J\n\x0bGetSchedule\x12\x1c.toban.v1.GetScheduleRequest\x1a\x1d.toban.v1.GetScheduleResponse\x12P\n\rListSchedules\x12\x1e.toban.v1.ListSchedulesRequest\x1a\x1f.toban.v1.ListSchedulesResponse\x12S\n\x0e\x43\x61ncelSchedule\x12\x1f.toban.v1.CancelScheduleRequest\x1a .toban.v1.CancelScheduleResponse\x12V\n\x0f\x43\x61ncelBySubject\x12 .toban.v1.CancelBySubjectRequest\x1a!.toban.v1.CancelBySubjectResponse\x12P\n\rInterpretTime\x12\x1e.toban.v1.InterpretTimeRequest\x1a\x1f.toban.v1.InterpretTimeResponseB-\n\x08toban.v1B\rScheduleProtoP\x01Z\x10toban/v1;tobanv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17toban/v1/schedule.proto\x12\x08toban.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atoban/v1/access_rule.proto\"\x8d\x01\n\x0cScheduleRule\x12\x0f\n\x05words\x18\x01 \x01(\tH\x00\x12\x0e\n\x04\x63ron\x18\x02 \x01(\tH\x00\x12*\n\x05\x65very\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12(\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x42\x06\n\x04rule\"\x94\x04\n\x08Schedule\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12(\n\x06\x61\x63tion\x18\x03 \x01(\x0e\x32\x18.toban.v1.ScheduleAction\x12\x10\n\x08workflow\x18\x04 \x01(\t\x12\'\n\x06params\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0f\n\x07request\x18\x06 \x01(\t\x12\x12\n\nunderstood\x18\x07 \x01(\t\x12\x10\n\x08timezone\x18\x08 \x01(\t\x12&\n\x05state\x18\t \x01(\x0e\x32\x17.toban.v1.ScheduleState\x12,\n\x08next_due\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0boccurrences\x18\x0b \x01(\x03\x12\x17\n\x0fmax_occurrences\x18\x0c \x01(\x03\x12\x12\n\ndedupe_key\x18\r \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x0e \x01(\t\x12.\n\ncreated_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0c\x63\x61ncelled_at\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tdue_times\x18\x11 \x03(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0eworkflow_title\x18\x12 \x01(\t\"\x86\x02\n\x15\x43reateScheduleRequest\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12$\n\x04rule\x18\x02 \x01(\x0b\x32\x16.toban.v1.ScheduleRule\x12\x10\n\x08timezone\x18\x03 \x01(\t\x12(\n\x06\x61\x63tion\x18\x04 \x01(\x0e\x32\x18.toban.v1.ScheduleAction\x12\x10\n\x08workflow\x18\x05 \x01(\t\x12\'\n\x06params\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x12\n\ndedupe_key\x18\x07 \x01(\t\x12\x17\n\x0fmax_occurrences\x18\x08 \x01(\x03\x12\x12\n\nrequest_id\x18\t \x01(\t\"O\n\x16\x43reateScheduleResponse\x12$\n\x08schedule\x18\x01 \x01(\x0b\x32\x12.toban.v1.Schedule\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\" \n\x12GetScheduleRequest\x12\n\n\x02id\x18\x01 \x01(\t\";\n\x13GetScheduleResponse\x12$\n\x08schedule\x18\x01 \x01(\x0b\x32\x12.toban.v1.Schedule\"w\n\x14ListSchedulesRequest\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\x10\n\x08workflow\x18\x02 \x01(\t\x12\x15\n\rinclude_ended\x18\x03 \x01(\x08\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"W\n\x15ListSchedulesResponse\x12%\n\tschedules\x18\x01 \x03(\x0b\x32\x12.toban.v1.Schedule\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x15\x43\x61ncelScheduleRequest\x12\n\n\x02id\x18\x01 \x01(\t\">\n\x16\x43\x61ncelScheduleResponse\x12$\n\x08schedule\x18\x01 \x01(\x0b\x32\x12.toban.v1.Schedule\")\n\x16\x43\x61ncelBySubjectRequest\x12\x0f\n\x07subject\x18\x01 \x01(\t\",\n\x17\x43\x61ncelBySubjectResponse\x12\x11\n\tcancelled\x18\x01 \x01(\x05\"7\n\x14InterpretTimeRequest\x12\r\n\x05words\x18\x01 \x01(\t\x12\x10\n\x08timezone\x18\x02 \x01(\t\"\xa9\x01\n\x15InterpretTimeResponse\x12\x12\n\nunderstood\x18\x01 \x01(\t\x12\x11\n\trecurring\x18\x02 \x01(\x08\x12-\n\tdue_times\x18\x03 \x03(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08timezone\x18\x04 \x01(\t\x12(\n\x06\x61\x63tion\x18\x05 \x01(\x0e\x32\x18.toban.v1.ScheduleAction*\xee\x01\n\x0eScheduleAction\x12\x1f\n\x1bSCHEDULE_ACTION_UNSPECIFIED\x10\x00\x12\x1c\n\x18SCHEDULE_ACTION_REMINDER\x10\x01\x12\x1c\n\x18SCHEDULE_ACTION_ESCALATE\x10\x02\x12\x1e\n\x1aSCHEDULE_ACTION_AUTO_CLOSE\x10\x03\x12\x1d\n\x19SCHEDULE_ACTION_FOLLOW_UP\x10\x04\x12\"\n\x1eSCHEDULE_ACTION_CHECK_PROGRESS\x10\x05\x12\x1c\n\x18SCHEDULE_ACTION_WORKFLOW\x10\x06*\x82\x01\n\rScheduleState\x12\x1e\n\x1aSCHEDULE_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15SCHEDULE_STATE_ACTIVE\x10\x01\x12\x18\n\x14SCHEDULE_STATE_ENDED\x10\x02\x12\x1c\n\x18SCHEDULE_STATE_CANCELLED\x10\x03\x32\xe1\x04\n\x0fScheduleService\x12k\n\x0e\x43reateSchedule\x12\x1f.toban.v1.CreateScheduleRequest\x1a .toban.v1.CreateScheduleResponse\"\x16\x82\x80\x19\x12\x08\x03\x10\x03\x1a\x08workflow \x01(\x01\x12Z\n\x0bGetSchedule\x12\x1c.toban.v1.GetScheduleRequest\x1a\x1d.toban.v1.GetScheduleResponse\"\x0e\x82\x80\x19\n\x08\x01\x10\x07\x1a\x02id \x01\x12Z\n\rListSchedules\x12\x1e.toban.v1.ListSchedulesRequest\x1a\x1f.toban.v1.ListSchedulesResponse\"\x08\x82\x80\x19\x04\x08\x01\x10\n\x12\x65\n\x0e\x43\x61ncelSchedule\x12\x1f.toban.v1.CancelScheduleRequest\x1a .toban.v1.CancelScheduleResponse\"\x10\x82\x80\x19\x0c\x08\x03\x10\x07\x1a\x02id \x01(\x01\x12\x64\n\x0f\x43\x61ncelBySubject\x12 .toban.v1.CancelBySubjectRequest\x1a!.toban.v1.CancelBySubjectResponse\"\x0c\x82\x80\x19\x08\x08\x03\x10\x02 \x01(\x01\x12\\\n\rInterpretTime\x12\x1e.toban.v1.InterpretTimeRequest\x1a\x1f.toban.v1.InterpretTimeResponse\"\n\x82\x80\x19\x06\x08\x01\x10\x01 \x01\x42-\n\x08toban.v1B\rScheduleProtoP\x01Z\x10toban/v1;tobanv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,38 +36,50 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'toban.v1.schedule_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\010toban.v1B\rScheduleProtoP\001Z\020toban/v1;tobanv1'
-  _globals['_SCHEDULEACTION']._serialized_start=1882
-  _globals['_SCHEDULEACTION']._serialized_end=2120
-  _globals['_SCHEDULESTATE']._serialized_start=2123
-  _globals['_SCHEDULESTATE']._serialized_end=2253
-  _globals['_SCHEDULERULE']._serialized_start=133
-  _globals['_SCHEDULERULE']._serialized_end=274
-  _globals['_SCHEDULE']._serialized_start=277
-  _globals['_SCHEDULE']._serialized_end=809
-  _globals['_CREATESCHEDULEREQUEST']._serialized_start=812
-  _globals['_CREATESCHEDULEREQUEST']._serialized_end=1074
-  _globals['_CREATESCHEDULERESPONSE']._serialized_start=1076
-  _globals['_CREATESCHEDULERESPONSE']._serialized_end=1155
-  _globals['_GETSCHEDULEREQUEST']._serialized_start=1157
-  _globals['_GETSCHEDULEREQUEST']._serialized_end=1189
-  _globals['_GETSCHEDULERESPONSE']._serialized_start=1191
-  _globals['_GETSCHEDULERESPONSE']._serialized_end=1250
-  _globals['_LISTSCHEDULESREQUEST']._serialized_start=1252
-  _globals['_LISTSCHEDULESREQUEST']._serialized_end=1371
-  _globals['_LISTSCHEDULESRESPONSE']._serialized_start=1373
-  _globals['_LISTSCHEDULESRESPONSE']._serialized_end=1460
-  _globals['_CANCELSCHEDULEREQUEST']._serialized_start=1462
-  _globals['_CANCELSCHEDULEREQUEST']._serialized_end=1497
-  _globals['_CANCELSCHEDULERESPONSE']._serialized_start=1499
-  _globals['_CANCELSCHEDULERESPONSE']._serialized_end=1561
-  _globals['_CANCELBYSUBJECTREQUEST']._serialized_start=1563
-  _globals['_CANCELBYSUBJECTREQUEST']._serialized_end=1604
-  _globals['_CANCELBYSUBJECTRESPONSE']._serialized_start=1606
-  _globals['_CANCELBYSUBJECTRESPONSE']._serialized_end=1650
-  _globals['_INTERPRETTIMEREQUEST']._serialized_start=1652
-  _globals['_INTERPRETTIMEREQUEST']._serialized_end=1707
-  _globals['_INTERPRETTIMERESPONSE']._serialized_start=1710
-  _globals['_INTERPRETTIMERESPONSE']._serialized_end=1879
-  _globals['_SCHEDULESERVICE']._serialized_start=2256
-  _globals['_SCHEDULESERVICE']._serialized_end=2771
+  _globals['_SCHEDULESERVICE'].methods_by_name['CreateSchedule']._loaded_options = None
+  _globals['_SCHEDULESERVICE'].methods_by_name['CreateSchedule']._serialized_options = b'\202\200\031\022\010\003\020\003\032\010workflow \001(\001'
+  _globals['_SCHEDULESERVICE'].methods_by_name['GetSchedule']._loaded_options = None
+  _globals['_SCHEDULESERVICE'].methods_by_name['GetSchedule']._serialized_options = b'\202\200\031\n\010\001\020\007\032\002id \001'
+  _globals['_SCHEDULESERVICE'].methods_by_name['ListSchedules']._loaded_options = None
+  _globals['_SCHEDULESERVICE'].methods_by_name['ListSchedules']._serialized_options = b'\202\200\031\004\010\001\020\n'
+  _globals['_SCHEDULESERVICE'].methods_by_name['CancelSchedule']._loaded_options = None
+  _globals['_SCHEDULESERVICE'].methods_by_name['CancelSchedule']._serialized_options = b'\202\200\031\014\010\003\020\007\032\002id \001(\001'
+  _globals['_SCHEDULESERVICE'].methods_by_name['CancelBySubject']._loaded_options = None
+  _globals['_SCHEDULESERVICE'].methods_by_name['CancelBySubject']._serialized_options = b'\202\200\031\010\010\003\020\002 \001(\001'
+  _globals['_SCHEDULESERVICE'].methods_by_name['InterpretTime']._loaded_options = None
+  _globals['_SCHEDULESERVICE'].methods_by_name['InterpretTime']._serialized_options = b'\202\200\031\006\010\001\020\001 \001'
+  _globals['_SCHEDULEACTION']._serialized_start=1910
+  _globals['_SCHEDULEACTION']._serialized_end=2148
+  _globals['_SCHEDULESTATE']._serialized_start=2151
+  _globals['_SCHEDULESTATE']._serialized_end=2281
+  _globals['_SCHEDULERULE']._serialized_start=161
+  _globals['_SCHEDULERULE']._serialized_end=302
+  _globals['_SCHEDULE']._serialized_start=305
+  _globals['_SCHEDULE']._serialized_end=837
+  _globals['_CREATESCHEDULEREQUEST']._serialized_start=840
+  _globals['_CREATESCHEDULEREQUEST']._serialized_end=1102
+  _globals['_CREATESCHEDULERESPONSE']._serialized_start=1104
+  _globals['_CREATESCHEDULERESPONSE']._serialized_end=1183
+  _globals['_GETSCHEDULEREQUEST']._serialized_start=1185
+  _globals['_GETSCHEDULEREQUEST']._serialized_end=1217
+  _globals['_GETSCHEDULERESPONSE']._serialized_start=1219
+  _globals['_GETSCHEDULERESPONSE']._serialized_end=1278
+  _globals['_LISTSCHEDULESREQUEST']._serialized_start=1280
+  _globals['_LISTSCHEDULESREQUEST']._serialized_end=1399
+  _globals['_LISTSCHEDULESRESPONSE']._serialized_start=1401
+  _globals['_LISTSCHEDULESRESPONSE']._serialized_end=1488
+  _globals['_CANCELSCHEDULEREQUEST']._serialized_start=1490
+  _globals['_CANCELSCHEDULEREQUEST']._serialized_end=1525
+  _globals['_CANCELSCHEDULERESPONSE']._serialized_start=1527
+  _globals['_CANCELSCHEDULERESPONSE']._serialized_end=1589
+  _globals['_CANCELBYSUBJECTREQUEST']._serialized_start=1591
+  _globals['_CANCELBYSUBJECTREQUEST']._serialized_end=1632
+  _globals['_CANCELBYSUBJECTRESPONSE']._serialized_start=1634
+  _globals['_CANCELBYSUBJECTRESPONSE']._serialized_end=1678
+  _globals['_INTERPRETTIMEREQUEST']._serialized_start=1680
+  _globals['_INTERPRETTIMEREQUEST']._serialized_end=1735
+  _globals['_INTERPRETTIMERESPONSE']._serialized_start=1738
+  _globals['_INTERPRETTIMERESPONSE']._serialized_end=1907
+  _globals['_SCHEDULESERVICE']._serialized_start=2284
+  _globals['_SCHEDULESERVICE']._serialized_end=2893
 # @@protoc_insertion_point(module_scope)
