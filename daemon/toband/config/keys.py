@@ -1,0 +1,65 @@
+"""The keys of the configuration, and the check of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toband.config.listeners import check_listen
+from toband.config.value_checks import (
+    check_blackout,
+    check_calendar,
+    check_count,
+    check_database,
+    check_default_shell,
+    check_definitions,
+    check_directory,
+    check_duration,
+    check_path,
+    check_reserve,
+    check_size,
+    check_timezone,
+    one_of,
+    or_none,
+)
+
+_LEVELS = ("debug", "info", "warning", "error")
+_FORMATS = ("auto", "console", "json")
+_REMOVED = ("disable", "delete")
+_STOP_POLICIES = ("detach", "wait", "cancel")
+
+KEYS: Mapping[str, Callable[[Any], Any]] = {
+    "state_dir": check_directory,
+    "listen": check_listen,
+    "database": check_database,
+    "timezone": check_timezone,
+    "calendar": check_calendar,
+    "blackout": check_blackout,
+    "shell": check_default_shell,
+    "definitions": check_definitions,
+    "definitions_removed": one_of(_REMOVED),
+    "stop_policy": one_of(_STOP_POLICIES),
+    "stop_deadline": check_duration,
+    "default_run_timeout": or_none(check_duration),
+    "max_attempts_running": check_count,
+    "event_concurrency": check_count,
+    "disk_reserve": check_reserve,
+    "cgroup": one_of(("auto", "off")),
+    "limits.attempt_log": or_none(check_size),
+    "limits.total_logs": or_none(check_size),
+    "limits.artifact_bytes": check_size,
+    "limits.artifact_files": check_count,
+    "limits.artifact_time": check_duration,
+    "limits.artifact_rate": or_none(check_size),
+    "retention.age": or_none(check_duration),
+    "retention.runs": or_none(check_count),
+    "retention.bytes": or_none(check_size),
+    "retention.total_runs": or_none(check_count),
+    "retention.total_bytes": or_none(check_size),
+    "retention.compress_after": or_none(check_duration),
+    "log.level": one_of(_LEVELS),
+    "log.format": one_of(_FORMATS),
+    "log.file": check_path,
+}
+PATHS = frozenset({"state_dir", "definitions", "log.file"})
+"""Keys with paths, which may be relative to the configuration file."""

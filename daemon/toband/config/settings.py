@@ -1,0 +1,117 @@
+"""The effective configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toban.definition import format_duration, format_size
+from toband.config.value_checks import without_password
+
+LOCKS = "locks."
+"""Before the name of a lock, in the keys of sizes."""
+
+
+class ConfigError(Exception):
+    """The configuration is invalid; `problems` has a line for each mistake."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    state_dir: str
+    listen: tuple[str, ...]
+    database: str
+    timezone: str
+    """The IANA name of the default time zone of schedules, and of `blackout`."""
+    calendar: str
+    """The default calendar of schedules: a country, or the absolute path of a file; empty: none."""
+    blackout: tuple[str, ...]
+    """Windows in which schedules start no runs, in the syntax of `parse_blackout`."""
+    shell: str
+    """The shell of `shell` steps without one: `sh`, `bash` or a path."""
+    definitions: tuple[str, ...]
+    """Absolute paths of the files and directories with definitions."""
+    definitions_removed: str
+    """What to do with a definition whose file is gone: `disable` or `delete`."""
+    stop_policy: str
+    stop_deadline: float
+    default_run_timeout: float | None
+    max_attempts_running: int
+    event_concurrency: int
+    locks: Mapping[str, int]
+    """Sizes of locks: how many users may hold each at once."""
+    disk_reserve: int | None
+    """Bytes; None means derived from the size of the disk."""
+    cgroup: str
+    attempt_log_limit: int | None
+    total_log_limit: int | None
+    artifact_bytes: int
+    artifact_files: int
+    artifact_time: float
+    artifact_rate: int | None
+    """Bytes per second read for one run."""
+    keep_age: float | None
+    keep_runs: int | None
+    keep_total_runs: int | None
+    keep_bytes: int | None
+    keep_total_bytes: int | None
+    compress_after: float | None
+    log_level: str
+    log_format: str
+    log_file: str
+    sources: Mapping[str, str]
+
+    def shown(self) -> list[tuple[str, Any, str]]:
+        """Key, value and source of every setting, with passwords hidden."""
+        values: dict[str, Any] = {
+            "state_dir": self.state_dir,
+            "listen": list(self.listen),
+            "database": without_password(self.database),
+            "timezone": self.timezone,
+            "calendar": self.calendar,
+            "blackout": list(self.blackout),
+            "shell": self.shell,
+            "definitions": list(self.definitions),
+            "definitions_removed": self.definitions_removed,
+            "stop_policy": self.stop_policy,
+            "stop_deadline": format_duration(self.stop_deadline),
+            "default_run_timeout": _shown_duration(self.default_run_timeout),
+            "max_attempts_running": self.max_attempts_running,
+            "event_concurrency": self.event_concurrency,
+            "disk_reserve": "auto" if self.disk_reserve is None else format_size(self.disk_reserve),
+            "cgroup": self.cgroup,
+            **{f"{LOCKS}{name}": size for name, size in sorted(self.locks.items())},
+            "limits.attempt_log": _shown_size(self.attempt_log_limit),
+            "limits.total_logs": _shown_size(self.total_log_limit),
+            "limits.artifact_bytes": format_size(self.artifact_bytes),
+            "limits.artifact_files": self.artifact_files,
+            "limits.artifact_time": format_duration(self.artifact_time),
+            "limits.artifact_rate": _shown_size(self.artifact_rate),
+            "retention.age": _shown_duration(self.keep_age),
+            "retention.runs": _shown_count(self.keep_runs),
+            "retention.bytes": _shown_size(self.keep_bytes),
+            "retention.total_runs": _shown_count(self.keep_total_runs),
+            "retention.total_bytes": _shown_size(self.keep_total_bytes),
+            "retention.compress_after": _shown_duration(self.compress_after),
+            "log.level": self.log_level,
+            "log.format": self.log_format,
+            "log.file": self.log_file,
+        }
+        return [(key, value, self.sources.get(key, "default")) for key, value in values.items()]
+
+
+def _shown_duration(value: float | None) -> str | None:
+    return "none" if value is None else format_duration(value)
+
+
+def _shown_size(value: int | None) -> str | None:
+    return "none" if value is None else format_size(value)
+
+
+def _shown_count(value: int | None) -> int | str:
+    return "none" if value is None else value
