@@ -2812,6 +2812,10 @@ class WatchRunsRequest(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     ONLY_CHANGES_FIELD_NUMBER: _builtins.int
+    CREATED_AFTER_FIELD_NUMBER: _builtins.int
+    CREATED_BEFORE_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    IDS_FIELD_NUMBER: _builtins.int
     workflow: _builtins.str
     """Only runs of this workflow, if set."""
     parent_run: _builtins.str
@@ -2824,6 +2828,8 @@ class WatchRunsRequest(_message.Message):
     """Continue right after the message with this position. Its stream may have had other conditions."""
     only_changes: _builtins.bool
     """Without a position: leave the active runs out, and begin with the next change."""
+    number: _builtins.int
+    """As in ListRunsRequest."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[Global___RunState.ValueType]:
         """Only runs that are in one of these states after the change, if any is given."""
@@ -2834,6 +2840,18 @@ class WatchRunsRequest(_message.Message):
 
     @_builtins.property
     def params(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """As in ListRunsRequest."""
+
+    @_builtins.property
+    def created_after(self) -> _timestamp_pb2.Timestamp:
+        """As in ListRunsRequest."""
+
+    @_builtins.property
+    def created_before(self) -> _timestamp_pb2.Timestamp:
+        """As in ListRunsRequest."""
+
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """As in ListRunsRequest."""
 
     def __init__(
@@ -2848,10 +2866,14 @@ class WatchRunsRequest(_message.Message):
         text: _builtins.str = ...,
         position: _builtins.str = ...,
         only_changes: _builtins.bool = ...,
+        created_after: _timestamp_pb2.Timestamp | None = ...,
+        created_before: _timestamp_pb2.Timestamp | None = ...,
+        number: _builtins.int = ...,
+        ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_after", b"created_after", "created_before", b"created_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "only_changes", b"only_changes", "params", b"params", "parent_run", b"parent_run", "position", b"position", "retry_of", b"retry_of", "states", b"states", "text", b"text", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_after", b"created_after", "created_before", b"created_before", "ids", b"ids", "labels", b"labels", "number", b"number", "only_changes", b"only_changes", "params", b"params", "parent_run", b"parent_run", "position", b"position", "retry_of", b"retry_of", "states", b"states", "text", b"text", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from toban.v1 import run_pb2 as pb
 from toband.api import pages, run_messages, run_requests
-from toband.domain.run_model import Run, RunState
+from toband.domain.run_model import Run
 from toband.engine.errors import BadPositionError, StoppingError
 from toband.engine.run_notifier import RunNotifier
-from toband.engine.runs.run_search import RunFilter, RunSearch
+from toband.engine.runs.run_search import RunConditions, RunFilter, RunSearch
 from toband.ports import Store
 
 AT_ONCE = 50
@@ -36,20 +36,8 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    request: pb.WatchRunsRequest
-    states: frozenset[RunState]
+    conditions: RunConditions
     rest: RunFilter | None
-
-    def matches(self, run: Run) -> bool:
-        """Whether the run meets the conditions that need nothing but its row."""
-        given = self.request
-        return (
-            (not self.states or run.state in self.states)
-            and given.workflow in ("", run.workflow)
-            and given.parent_run in ("", run.parent_run)
-            and given.retry_of in ("", run.retry_of)
-            and given.labels.items() <= run.labels.items()
-        )
 
 
 class AllRunsWatchRpc:
@@ -60,8 +48,7 @@ class AllRunsWatchRpc:
 
     async def watch(self, request: pb.WatchRunsRequest) -> AsyncIterator[pb.WatchRunsResponse]:
         """Raises InvalidFieldError, BadPositionError, and StoppingError when the daemon stops."""
-        states = frozenset(run_requests.run_state(state) for state in request.states)
-        wanted = _Wanted(request, states, run_requests.run_filter(request))
+        wanted = _Wanted(run_requests.run_conditions(request), run_requests.run_filter(request))
         with self._notifier.watching_all() as watch:
             place = await self._begin(request)
             if place.active is not None:
@@ -129,7 +116,7 @@ class AllRunsWatchRpc:
                 raise StoppingError("the daemon is stopping")
 
     async def _matches(self, wanted: _Wanted, run: Run) -> bool:
-        return wanted.matches(run) and (wanted.rest is None or await self._search.matches(wanted.rest, run))
+        return wanted.conditions.match(run) and (wanted.rest is None or await self._search.matches(wanted.rest, run))
 
     async def _titles(self, found: Iterable[Run]) -> dict[str, str]:
         names = {run.workflow for run in found}

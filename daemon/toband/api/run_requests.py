@@ -18,7 +18,7 @@ from toband.domain.run_ids import first_id
 from toband.domain.run_model import Attempt, AttemptState, RunState, Trigger
 from toband.domain.structured_lines import LogLevel
 from toband.engine.runs.run_log import LogQuery
-from toband.engine.runs.run_search import RunFilter
+from toband.engine.runs.run_search import RunConditions, RunFilter
 from toband.engine.runs.step_selection import RetrySelection, Selection
 from toband.ports import IdKind, LogKind
 
@@ -145,11 +145,22 @@ def launched_between(request: pb.ListProcessExecutionsRequest) -> tuple[str, str
     return _between(request, "launched_after", "launched_before")
 
 
-def created_between(request: pb.ListRunsRequest) -> tuple[str, str]:
-    return _between(request, "created_after", "created_before")
+def run_conditions(request: pb.ListRunsRequest | pb.WatchRunsRequest) -> RunConditions:
+    after, before = _between(request, "created_after", "created_before")
+    return RunConditions(
+        workflow=request.workflow,
+        states=frozenset(run_state(state) for state in request.states),
+        parent_run=request.parent_run,
+        retry_of=request.retry_of,
+        labels=dict(request.labels),
+        after=after,
+        before=before,
+        number=_run_number(request),
+        ids=_run_ids(request),
+    )
 
 
-def run_number(request: pb.ListRunsRequest) -> int:
+def _run_number(request: pb.ListRunsRequest | pb.WatchRunsRequest) -> int:
     """0 if any number will do."""
     if request.number < 0 or request.number > _MOST_RUNS:
         raise InvalidFieldError("number", f"must be between 0 and {_MOST_RUNS}")
@@ -158,7 +169,7 @@ def run_number(request: pb.ListRunsRequest) -> int:
     return request.number
 
 
-def run_ids(request: pb.ListRunsRequest) -> frozenset[str]:
+def _run_ids(request: pb.ListRunsRequest | pb.WatchRunsRequest) -> frozenset[str]:
     if len(request.ids) > _MOST_IDS:
         raise InvalidFieldError("ids", f"must be at most {_MOST_IDS}, found {len(request.ids)}")
     return frozenset(request.ids)

@@ -198,25 +198,12 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @unary
     async def ListRuns(self, request: pb.ListRunsRequest, context: Context) -> pb.ListRunsResponse:
-        states = [run_requests.run_state(state) for state in request.states]
-        after, newest = run_requests.created_between(request)
-        first = pages.last(request.page_token) or newest
-        number, ids = run_requests.run_number(request), run_requests.run_ids(request)
+        conditions = run_requests.run_conditions(request)
+        first = pages.last(request.page_token) or conditions.before
         titles: dict[str, str] = {}
 
         async def read_before(before: str, count: int) -> Sequence[Run]:
-            return await self._store.list_runs(
-                workflow=request.workflow,
-                states=states,
-                before=before,
-                limit=count,
-                parent_run=request.parent_run,
-                retry_of=request.retry_of,
-                labels=request.labels,
-                after=after,
-                number=number,
-                ids=ids,
-            )
+            return await self._search.read(conditions, before, count)
 
         async def read(last: Run | None, count: int) -> Sequence[Run]:
             found = await read_before(last.id if last is not None else first, count)

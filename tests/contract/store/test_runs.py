@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import datetime
+from random import Random
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from contract.builders import (
     with_workflow,
 )
 from toband.domain.run_model import AttemptState, Run, RunState, StepRun, Trigger
+from toband.engine.runs.run_search import RunConditions, RunSearch
 from toband.ports import ActiveRunError, Counts, IdKind, Store, StoreError
 
 
@@ -280,6 +282,42 @@ async def test_runs_are_found_by_number_and_between_ids(store: Store) -> None:
     assert await found(ids={ids[0], ids[4]}, before=ids[4], states=[RunState.PENDING]) == [0]
     assert await found(after=ids[1], states=[RunState.PENDING, RunState.RUNNING], workflow="backup") == [4, 2]
     assert await found(after=ids[2], labels={"env": "prod"}) == [5, 4, 3]
+
+
+async def test_a_list_has_exactly_the_runs_that_meet_the_conditions(store: Store) -> None:
+    """WatchRuns asks the conditions, ListRuns asks the store."""
+    await with_workflow(store, "backup", "other")
+    chance = Random(15)
+    for _ in range(40):
+        known = await store.list_runs(limit=100)
+        link = chance.choice(known).id if known and chance.random() < 0.5 else ""
+        linked = {chance.choice(["retry_of", "parent_run"]): link} if link else {}
+        labels = dict(chance.sample([("env", "prod"), ("team", "a")], chance.randint(0, 2)))
+        run = await stored_run(store, chance.choice(["backup", "other"]), labels=labels, **linked)
+        if chance.random() < 0.5:
+            await save(store, run, finished(run, chance.choice([RunState.SUCCEEDED, RunState.FAILED])))
+    runs = await store.list_runs(limit=100)
+    search, matched = RunSearch(store), 0
+    for _ in range(400):
+        one, other = chance.choices(runs, k=2)
+        possible: dict[str, Any] = {
+            "workflow": one.workflow,
+            "states": frozenset({one.state, RunState.RUNNING}),
+            "parent_run": other.parent_run,
+            "retry_of": other.retry_of,
+            "labels": one.labels,
+            "after": other.id,
+            "before": one.id,
+            "ids": frozenset({one.id, other.id}),
+        }
+        wanted = {name: possible[name] for name in chance.sample(sorted(possible), chance.randint(0, 3))}
+        if "workflow" in wanted and chance.random() < 0.5:
+            wanted["number"] = one.number
+        conditions = RunConditions(**wanted)
+        expected = [run for run in runs if conditions.match(run)]
+        assert await search.read(conditions, conditions.before, 100) == expected, wanted
+        matched += len(expected) < len(runs) and bool(expected)
+    assert matched > 100, "most conditions choose some runs"
 
 
 async def test_ids_are_found_by_their_start_or_end(store: Store) -> None:

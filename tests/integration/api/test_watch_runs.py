@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from datetime import UTC
 from pathlib import Path
 from typing import Any, cast
 
@@ -127,36 +128,49 @@ def test_every_position_continues_exactly_there(daemon: Daemon) -> None:
 
 @pytest.mark.usefixtures("workflows")
 def test_conditions_choose_runs_as_they_are_after_the_change(daemon: Daemon) -> None:
-    def changes(**wanted: Any) -> list[tuple[str, int]]:
-        """Of the runs below, up to the end of the last one."""
+    def changes(count: int, **wanted: Any) -> list[tuple[str, int]]:
+        """The first ones since the beginning."""
         watcher = Watcher(daemon, position=begin, **wanted)
-        found: list[tuple[str, int]] = []
-        while len(found) < len(expected[json.dumps(wanted)]):
-            message = watcher.read()
-            found.append((message.run.id, message.run.state))
+        messages = [watcher.read() for _ in range(count)]
         watcher.close()
-        return found
+        return [(message.run.id, message.run.state) for message in messages]
 
-    first = Watcher(daemon, only_changes=True)
-    begin = first.read().position
+    changed = Watcher(daemon, only_changes=True)
+    begin = changed.read().position
     good = start(daemon, "watched", {"team": "data"})
     daemon.wait_run(good)
     bad = start(daemon, "watched-fails", {"team": "ops"})
-    every = [(message.run.id, message.run.state) for message in first.until_end_of(bad)]
-    first.close()
+    every: list[tuple[str, int]] = [(message.run.id, message.run.state) for message in changed.until_end_of(bad)]
+    changed.close()
     mine = [each for each in every if each[0] == good]
     other = [each for each in every if each[0] == bad]
-    expected = {
-        "{}": every,
-        '{"workflow": "watched"}': mine,
-        '{"states": [4]}': [(bad, FAILED)],
-        '{"states": [3, 4]}': [(good, SUCCEEDED), (bad, FAILED)],
-        '{"labels": {"team": "ops"}}': other,
-        '{"text": "EXIT CODE 3"}': [(bad, FAILED)],
-        '{"text": "watched-fails#"}': other,
-    }
-    for wanted, found in expected.items():
-        assert changes(**json.loads(wanted)) == found
+    late = daemon.get_run(bad)
+    cases: list[tuple[dict[str, Any], list[tuple[str, int]]]] = [
+        ({}, every),
+        ({"workflow": "watched"}, mine),
+        ({"states": [FAILED]}, [(bad, FAILED)]),
+        ({"states": [SUCCEEDED, FAILED]}, [(good, SUCCEEDED), (bad, FAILED)]),
+        ({"labels": {"team": "ops"}}, other),
+        ({"text": "EXIT CODE 3"}, [(bad, FAILED)]),
+        ({"text": "watched-fails#"}, other),
+        ({"created_after": late.created_at}, other),
+        ({"created_before": late.created_at}, mine),
+        ({"workflow": "watched-fails", "number": late.number}, other),
+        ({"ids": [bad]}, other),
+    ]
+    for wanted, expected in cases:
+        assert changes(len(expected), **wanted) == expected
+    created = late.created_at.ToDatetime(tzinfo=UTC)
+    asked: list[tuple[dict[str, Any], str]] = [
+        ({"created_after": created}, bad),
+        ({"created_before": created}, good),
+        ({"workflow": "watched-fails", "number": late.number, "ids": [good, bad]}, bad),
+    ]
+    with SyncClient(daemon.socket) as client:
+        for conditions, first in asked:
+            assert next(client.watch_runs(position=begin, **conditions)).run.id == first
+    refusal = refused(lambda: Watcher(daemon, number=1).read())
+    assert [field for field, _ in refusal.violations] == ["number"]
 
 
 @pytest.mark.parametrize("position", ["nonsense", "MQ=", "LTE", "OTk5OTk5OTk5OTk5"])

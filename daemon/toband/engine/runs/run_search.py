@@ -3,15 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from toban.definition import to_text
-from toband.domain.run_model import Run
+from toband.domain.run_model import Run, RunState
 from toband.ports import RunStore
 
 EXAMINED = 5000
 """Runs that one page examines at most."""
 _AT_ONCE = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConditions:
+    """Conditions that the store answers from indexes; those that are empty match every run.
+
+    `after` and `before` are ids, which sort by the time of creation.
+    """
+
+    workflow: str = ""
+    states: frozenset[RunState] = frozenset()
+    parent_run: str = ""
+    retry_of: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    after: str = ""
+    before: str = ""
+    number: int = 0
+    ids: frozenset[str] = frozenset()
+
+    def match(self, run: Run) -> bool:
+        """What `RunStore.list_runs` finds with these conditions."""
+        return (
+            self.workflow in ("", run.workflow)
+            and (not self.states or run.state in self.states)
+            and self.parent_run in ("", run.parent_run)
+            and self.retry_of in ("", run.retry_of)
+            and self.labels.items() <= run.labels.items()
+            and self.after < run.id
+            and (not self.before or run.id < self.before)
+            and self.number in (0, run.number)
+            and (not self.ids or run.id in self.ids)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +71,21 @@ def _texts(run: Run) -> list[str]:
 class RunSearch:
     def __init__(self, store: RunStore) -> None:
         self._store = store
+
+    async def read(self, wanted: RunConditions, before: str, limit: int) -> Sequence[Run]:
+        """At most `limit` runs that meet the conditions, newest first, with an id below `before`."""
+        return await self._store.list_runs(
+            workflow=wanted.workflow,
+            states=list(wanted.states),
+            before=before,
+            limit=limit,
+            parent_run=wanted.parent_run,
+            retry_of=wanted.retry_of,
+            labels=wanted.labels,
+            after=wanted.after,
+            number=wanted.number,
+            ids=wanted.ids,
+        )
 
     async def page(
         self,
