@@ -64,8 +64,6 @@ class Session:
 
     def client(self) -> SyncClient:
         """A blocking client. Raises a TobanError if no address is known."""
-        if self.context and not self.server and os.environ.get("TOBAN_SERVER"):
-            self.warn(f"--context {shown(self.context)} has no effect: TOBAN_SERVER is set")
         quiet_grpc()
         from toban.sdk import SyncClient
 

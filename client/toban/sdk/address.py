@@ -39,20 +39,24 @@ class Address:
 
 
 def resolve(server: str | None = None, context: str | None = None, environ: Mapping[str, str] = os.environ) -> Address:
-    """The address to use: `server`, else `TOBAN_SERVER`, else that of a context, else a local daemon's.
+    """The address to use: what the caller gives, else what the environment gives, else a local daemon's.
 
-    The context is `context`, else `TOBAN_CONTEXT`, else the current one of the user. Raises InvalidArgument for an
-    unusable address, NotFound for an unknown context, and Unreachable if none is given and no local daemon is found.
+    That is the first of `server`, the context `context`, `TOBAN_SERVER`, the context of `TOBAN_CONTEXT`, and the
+    current context of the user. Raises InvalidArgument for an unusable address, NotFound for an unknown context, and
+    Unreachable if none is given and no local daemon is found.
     """
-    given = server or environ.get("TOBAN_SERVER") or _of_context(context, environ)
+    given = server or (
+        _of_context(context, environ)
+        if context
+        else environ.get("TOBAN_SERVER") or _of_context(environ.get("TOBAN_CONTEXT", ""), environ)
+    )
     return parse(given) if given else find_local(environ)
 
 
-def _of_context(name: str | None, environ: Mapping[str, str]) -> str:
-    """The address of the chosen context; empty if there is none."""
+def _of_context(chosen: str, environ: Mapping[str, str]) -> str:
+    """The address of the context, or of the current one; empty if there is none."""
     from toban.sdk import contexts  # not needed with an address
 
-    chosen = name or environ.get("TOBAN_CONTEXT")
     if not chosen and not os.path.exists(contexts.contexts_file(environ)):
         return ""
     known = contexts.load(environ)

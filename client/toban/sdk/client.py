@@ -41,8 +41,9 @@ class Client(
     Every call that creates something carries a request id, so a call repeated because its answer was lost takes effect
     once. Lists fetch their pages as needed. Every failure is a TobanError.
 
-    `server` is `unix:///path` or `host:port`. Without it `TOBAN_SERVER` is used, else the context with the name
-    `context`, else that of `TOBAN_CONTEXT`, else the current one (see `toban context`), else a local daemon's socket.
+    `server` is `unix:///path` or `host:port`. Without it the context with the name `context` is used, else
+    `TOBAN_SERVER`, else the context of `TOBAN_CONTEXT`, else the current one (see `toban context`), else a local
+    daemon's socket.
     `timeout` limits one try of a call. `retry_for` is how many seconds a call is retried while the daemon is
     unavailable, as during its restart. `connect_for` is the same until the first successful connection: one second, so
     that a daemon that is not running is reported soon. Inside of a step of that daemon it is `retry_for`.

@@ -45,9 +45,11 @@ def test_a_context_leads_to_its_daemon(bare: Cli, daemon: FakeDaemon, monkeypatc
     bare("context", "use", "fake")
     assert bare("workflows", "list", "-o", "name").out == "nightly\n"
     monkeypatch.setenv("TOBAN_SERVER", "127.0.0.1:1")
-    result = bare("workflows", "list", "--context", "fake")
-    assert result.code == 3
-    assert result.err.splitlines()[0] == "toban: warning: --context fake has no effect: TOBAN_SERVER is set"
+    assert bare("workflows", "list").code == 3
+    for option in (("--context", "fake"), ("--server", daemon.address)):
+        for arguments in ((*option, "workflows", "list"), ("workflows", "list", *option)):
+            result = bare(*arguments, "-o", "name")
+            assert (result.out, result.err) == ("nightly\n", "")
     assert bare("context", "use", "fake").err == "toban: warning: this has no effect here until TOBAN_SERVER is unset\n"
 
 

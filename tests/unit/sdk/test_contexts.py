@@ -35,9 +35,9 @@ def test_each_source_of_an_address_wins_over_the_next(environ: dict[str, str], t
     assert resolve(environ=environ).text == "127.0.0.1:1"
     environ["TOBAN_CONTEXT"] = "variable"
     assert resolve(environ=environ).text == "127.0.0.1:2"
-    assert resolve(None, "option", environ).text == "127.0.0.1:3"
     environ["TOBAN_SERVER"] = "127.0.0.1:4"
-    assert resolve(None, "option", environ).text == "127.0.0.1:4"
+    assert resolve(environ=environ).text == "127.0.0.1:4"
+    assert resolve(None, "option", environ).text == "127.0.0.1:3"
     assert resolve("127.0.0.1:5", "option", environ).text == "127.0.0.1:5"
 
 

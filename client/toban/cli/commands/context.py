@@ -22,8 +22,8 @@ app = Group(
     name="context",
     help="""Name daemons, and choose the one to use.
 
-    --server and TOBAN_SERVER win over any context; --context wins over TOBAN_CONTEXT, which wins over the current
-    context. Without any of them a local daemon is used.
+    --server and --context win over TOBAN_SERVER, which wins over TOBAN_CONTEXT, which wins over the current context.
+    Without any of them a local daemon is used.
 
     \b
     Examples:
