@@ -19,9 +19,9 @@ from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.human_text import one_line
 from toban.cli.safe_streams import gates
 from toban.cli.session import OutputFormat, complain
-from toban.cli.syntax import Command, Context, ExitCommand, Group, Option, UsageError
+from toban.cli.syntax import Command, CommandContext, ExitCommand, Group, Option, UsageError
 from toban.cli.syntax.parameters import parameters
-from toban.cli.syntax.program import Entry, Program
+from toban.cli.syntax.program import Program, ProgramEntry
 
 
 def _contexts(incomplete: str) -> list[str]:
@@ -64,7 +64,7 @@ def options(
     """The options of every command."""
 
 
-def _load(entry: Entry) -> Command | Group:
+def _load(entry: ProgramEntry) -> Command | Group:
     module = import_module(f"toban.cli.commands.{entry.module}")
     group: Group | None = getattr(module, "app", None)
     return group or Command(entry.name, getattr(module, entry.name))
@@ -84,7 +84,7 @@ def _help() -> str:
     return "\n\n".join(parts)
 
 
-def _section(heading: str, entries: Sequence[Entry]) -> str:
+def _section(heading: str, entries: Sequence[ProgramEntry]) -> str:
     from toban.cli.syntax.help_text import section, width, wrap
 
     if not entries[0].words:
@@ -158,7 +158,7 @@ def _invoke(arguments: Sequence[str]) -> int:
     return Exit.DONE
 
 
-def _prepared(context: Context, command: Command | None) -> None:
+def _prepared(context: CommandContext, command: Command | None) -> None:
     """Answers --version; refuses -o for a command that has only one format."""
     if context.globals.get("version"):
         print(f"toban {__version__}")

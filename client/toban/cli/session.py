@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from toban.cli.human_text import one_line
 from toban.cli.safe_streams import behind
-from toban.cli.syntax import Context, Option
+from toban.cli.syntax import CommandContext, Option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -103,7 +103,7 @@ class Session:
         complain(f"toban: warning: {text}")
 
 
-def session(ctx: Context, output: OutputFormat | None = None) -> Session:
+def session(ctx: CommandContext, output: OutputFormat | None = None) -> Session:
     """The session of this invocation; -o after the command wins over -o before it."""
     settings = Session(**{name: value for name, value in ctx.globals.items() if name != "version"})
     return replace(settings, output=output) if output is not None else settings

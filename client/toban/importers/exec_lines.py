@@ -34,7 +34,7 @@ _Unescape = Callable[[str, int], tuple[bytes, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class ExecCommand:
     """A program and its arguments. `may_fail`: its failure is ignored. `privileged`: it runs as root."""
 
     program: str
@@ -43,9 +43,9 @@ class Command:
     privileged: bool = False
 
 
-def read_commands(text: str, *, env: Mapping[str, str], specifiers: Mapping[str, str]) -> list[Command]:
+def read_commands(text: str, *, env: Mapping[str, str], specifiers: Mapping[str, str]) -> list[ExecCommand]:
     """The commands of one line; `;` alone separates several. Raises ImportProblem for one without a counterpart."""
-    commands: list[Command] = []
+    commands: list[ExecCommand] = []
     words: list[str] = []
     at = _begin(text, 0)
     while at < len(text):
@@ -155,7 +155,7 @@ def expand_specifiers(text: str, specifiers: Mapping[str, str]) -> str:
     return re.sub(r"%(.?)", value, text)
 
 
-def _command(words: list[str], env: Mapping[str, str], specifiers: Mapping[str, str]) -> Command:
+def _command(words: list[str], env: Mapping[str, str], specifiers: Mapping[str, str]) -> ExecCommand:
     program = words[0]
     prefix = program[: len(program) - len(program.lstrip("-@:+!|"))]
     program = expand_specifiers(program[len(prefix) :], specifiers)
@@ -172,7 +172,7 @@ def _command(words: list[str], env: Mapping[str, str], specifiers: Mapping[str, 
     for word in rest:
         expanded = expand_specifiers(word, specifiers)
         arguments += [expanded] if ":" in prefix else _expanded(expanded, env)
-    return Command(
+    return ExecCommand(
         program=program,
         arguments=tuple(arguments),
         may_fail="-" in prefix,

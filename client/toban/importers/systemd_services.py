@@ -10,7 +10,7 @@ from typing import Any
 
 from toban.definition import format_duration, format_size
 from toban.importers.exec_lines import (
-    Command,
+    ExecCommand,
     expand_specifiers,
     read_commands,
     split_words,
@@ -241,7 +241,7 @@ def _number(key: str, text: str) -> int:
         raise ImportProblem(f"{key}={text} has no counterpart") from None
 
 
-def _step(command: Command, common: Mapping[str, Any]) -> dict[str, Any]:
+def _step(command: ExecCommand, common: Mapping[str, Any]) -> dict[str, Any]:
     step: dict[str, Any] = {"job_type": "exec", "target": literal(command.program)}
     if command.arguments:
         step["args"] = [literal(argument) for argument in command.arguments]
@@ -253,5 +253,5 @@ def _step(command: Command, common: Mapping[str, Any]) -> dict[str, Any]:
     return step
 
 
-def _step_name(command: Command) -> str:
+def _step_name(command: ExecCommand) -> str:
     return valid_name(command.program.rpartition("/")[2], otherwise="step")

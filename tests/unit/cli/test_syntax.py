@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import pytest
 
-from toban.cli.syntax import Argument, Command, Context, Group, Option, UsageError
-from toban.cli.syntax.program import Entry, Program
+from toban.cli.syntax import Argument, Command, CommandContext, Group, Option, UsageError
+from toban.cli.syntax.program import Program, ProgramEntry
 from toban.cli.syntax.shell_completion import answer, complete
 
 CALLS: list[dict[str, Any]] = []
@@ -27,7 +27,7 @@ def shared(
 
 
 def paint(
-    ctx: Context,
+    ctx: CommandContext,
     first: Annotated[str, Argument(autocompletion=lambda typed: [one for one in ("wall", "door") if one > typed])],
     rest: Annotated[list[str] | None, Argument()] = None,
     kind: Annotated[Kind, Option("--kind", "-k")] = Kind.RED,
@@ -49,7 +49,7 @@ def move(things: Annotated[list[str], Argument(metavar="THING")], to: Annotated[
     CALLS.append({"things": things, "to": to})
 
 
-def _load(entry: Entry) -> Command | Group:
+def _load(entry: ProgramEntry) -> Command | Group:
     if entry.name == "paint":
         return Command("paint", paint)
     group = Group(name="things", help="Things.")
@@ -59,7 +59,13 @@ def _load(entry: Entry) -> Command | Group:
 
 PROGRAM = Program(
     "tool",
-    {"All": (Entry("paint", "Paint."), Entry("things", "Things."), Entry("mv", "Move.", words=("things", "move")))},
+    {
+        "All": (
+            ProgramEntry("paint", "Paint."),
+            ProgramEntry("things", "Things."),
+            ProgramEntry("mv", "Move.", words=("things", "move")),
+        )
+    },
     load=_load,
     shared=shared,
     help_text=lambda: "the help",

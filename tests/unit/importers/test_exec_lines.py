@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from toban.importers.exec_lines import Command, read_commands, split_words
+from toban.importers.exec_lines import ExecCommand, read_commands, split_words
 from toban.importers.import_model import ImportProblem
 
 LINES = [
@@ -30,7 +30,7 @@ def arguments(line: str, **env: str) -> tuple[str, ...]:
     return command.arguments
 
 
-def commands(line: str, **env: str) -> list[Command]:
+def commands(line: str, **env: str) -> list[ExecCommand]:
     return read_commands(line, env=env, specifiers={"%": "%"})
 
 

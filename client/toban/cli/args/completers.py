@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from toban.cli.session import quiet_grpc
-from toban.cli.syntax import Context
+from toban.cli.syntax import CommandContext
 from toban.safe_text import safe
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ ACTIONS: Final = (
 )
 
 
-def workflow_names(ctx: Context, incomplete: str) -> list[str]:
+def workflow_names(ctx: CommandContext, incomplete: str) -> list[str]:
     """Names of workflows."""
     return _matching(incomplete, _ask(ctx, _workflows))
 
@@ -60,33 +60,33 @@ def context_names(incomplete: str) -> list[str]:
         return []
 
 
-def job_names(ctx: Context, incomplete: str) -> list[str]:
+def job_names(ctx: CommandContext, incomplete: str) -> list[str]:
     """Ids of jobs."""
     return _matching(incomplete, _ask(ctx, _jobs))
 
 
-def dead_letter_ids(ctx: Context, incomplete: str) -> list[str]:
+def dead_letter_ids(ctx: CommandContext, incomplete: str) -> list[str]:
     """Ids of open dead letters."""
     return _matching(incomplete, _ask(ctx, _open_letters))
 
 
-def type_names(ctx: Context, incomplete: str) -> list[str]:
+def type_names(ctx: CommandContext, incomplete: str) -> list[str]:
     """Event types: recent ones and built-in ones."""
     return _matching(incomplete, sorted({*_KNOWN_TYPES, *_ask(ctx, _types)}))
 
 
-def event_ids(ctx: Context, incomplete: str) -> list[str]:
+def event_ids(ctx: CommandContext, incomplete: str) -> list[str]:
     """Ids of the newest events."""
     return _matching(incomplete, _ask(ctx, _events))
 
 
-def schedule_ids(ctx: Context, incomplete: str) -> list[str]:
+def schedule_ids(ctx: CommandContext, incomplete: str) -> list[str]:
     """Ids of active schedules of subjects."""
     found = _ask(ctx, lambda client: [one.id for one in _schedules(client)])
     return _matching(incomplete, found)
 
 
-def subject_names(ctx: Context, incomplete: str) -> list[str]:
+def subject_names(ctx: CommandContext, incomplete: str) -> list[str]:
     """Subjects that have active schedules."""
     found = _ask(ctx, lambda client: [one.subject for one in _schedules(client)])
     return _matching(incomplete, list(dict.fromkeys(found)))
@@ -97,27 +97,27 @@ def action_names(incomplete: str) -> list[str]:
     return _matching(incomplete, list(ACTIONS))
 
 
-def startable_names(ctx: Context, incomplete: str) -> list[str]:
+def startable_names(ctx: CommandContext, incomplete: str) -> list[str]:
     """Names of workflows and ids of jobs."""
     return _matching(incomplete, _ask(ctx, lambda client: _workflows(client) + _jobs(client)))
 
 
-def step_names(ctx: Context, incomplete: str) -> list[str]:
+def step_names(ctx: CommandContext, incomplete: str) -> list[str]:
     """Steps of the workflow or run on the command line."""
     return _matching(incomplete, _ask(ctx, lambda client: _steps(client, _given(ctx))))
 
 
-def waiting_steps(ctx: Context, incomplete: str) -> list[str]:
+def waiting_steps(ctx: CommandContext, incomplete: str) -> list[str]:
     """Steps that wait for approval in the run on the command line."""
     return _matching(incomplete, _ask(ctx, lambda client: _waiting(client, _given(ctx))))
 
 
-def scope_names(ctx: Context, incomplete: str) -> list[str]:
+def scope_names(ctx: CommandContext, incomplete: str) -> list[str]:
     """Scopes of the workflow on the command line."""
     return _matching(incomplete, _ask(ctx, lambda client: _scopes(client, _given(ctx))))
 
 
-def run_names(ctx: Context, incomplete: str) -> list[str]:
+def run_names(ctx: CommandContext, incomplete: str) -> list[str]:
     """Names of workflows; once typing has begun, also `NAME#number` and ids of the newest runs."""
     workflow, number, _ = incomplete.partition("#")
     if number:
@@ -155,7 +155,7 @@ def _open_letters(client: SyncClient) -> list[str]:
     return [one.id for one in islice(found, _MOST)]
 
 
-def _given(ctx: Context) -> dict[str, str]:
+def _given(ctx: CommandContext) -> dict[str, str]:
     """The `run` or `name` that is already on the command line."""
     given: dict[str, str] = {key: str(ctx.params[key]) for key in ("run", "name") if key in ctx.params}
     # Commands for one run or for many have a list.
@@ -213,7 +213,7 @@ def _matching(incomplete: str, names: list[str]) -> list[str]:
     return [name for name in names if name.startswith(incomplete) and safe(name)]
 
 
-def _ask(ctx: Context, fetch: Callable[[SyncClient], list[str]]) -> list[str]:
+def _ask(ctx: CommandContext, fetch: Callable[[SyncClient], list[str]]) -> list[str]:
     quiet_grpc()
     from toban.sdk import SyncClient, TobanError
 

@@ -15,7 +15,7 @@ from toban.cli.exits import Exit
 from toban.cli.render.diff_text import unified, write_diff
 from toban.cli.render.output import emit_data, paint
 from toban.cli.session import ForceOption, OutputFormat, OutputOption, Session, complain, session, shown
-from toban.cli.syntax import Context, Option
+from toban.cli.syntax import CommandContext, Option
 
 if TYPE_CHECKING:
     from toban.sdk import DefinitionSource, SyncClient
@@ -39,7 +39,7 @@ class ApplyResult:
 
 
 def apply(
-    ctx: Context,
+    ctx: CommandContext,
     files: FilesArgument = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only show what would change.")] = False,
     prune: Annotated[

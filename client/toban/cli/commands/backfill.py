@@ -14,7 +14,7 @@ from toban.cli.human_text import one_line
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import Column, emit_data, table
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
-from toban.cli.syntax import Context, Option
+from toban.cli.syntax import CommandContext, Option
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _SHOWN_AT_ENDS: Final = 10
 
 
 def backfill(
-    ctx: Context,
+    ctx: CommandContext,
     name: NameArgument,
     start: Annotated[str, Option("--from", metavar="TIME", help="First due time; a date means its beginning.")],
     end: Annotated[str, Option("--to", metavar="TIME", help="Last due time; a date means its end.")],

@@ -13,7 +13,7 @@ from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.render.output import Column, emit_data, fields, report_done, table
 from toban.cli.session import OutputFormat, OutputOption, Session, quiet_grpc, session, shown
-from toban.cli.syntax import Argument, Context, Group, Option
+from toban.cli.syntax import Argument, CommandContext, Group, Option
 
 if TYPE_CHECKING:
     from toban.sdk.contexts import Contexts
@@ -49,7 +49,7 @@ class NamedDaemon:
 
 @app.command()
 def add(
-    ctx: Context,
+    ctx: CommandContext,
     name: Annotated[str, Argument(metavar="NAME", help="Name for the daemon.", show_default=False)],
     use_it: Annotated[bool, Option("--use", help="Use it from now on.")] = False,
     replace: Annotated[bool, Option("--replace", help="Change the address if the context exists.")] = False,
@@ -85,7 +85,7 @@ def add(
 
 @app.command()
 def use(
-    ctx: Context,
+    ctx: CommandContext,
     name: Annotated[
         str, Argument(metavar="NAME", help="Name of the context.", show_default=False, autocompletion=context_names)
     ] = "",
@@ -116,7 +116,7 @@ def use(
 
 
 @app.command("list")
-def list_(ctx: Context, output: OutputOption = None) -> None:
+def list_(ctx: CommandContext, output: OutputOption = None) -> None:
     """List the contexts; * marks the current one.
 
     \b
@@ -145,7 +145,7 @@ def list_(ctx: Context, output: OutputOption = None) -> None:
 
 @app.command()
 def show(
-    ctx: Context,
+    ctx: CommandContext,
     name: Annotated[
         str,
         Argument(
@@ -183,7 +183,7 @@ def show(
 
 @app.command()
 def rename(
-    ctx: Context,
+    ctx: CommandContext,
     name: ContextName,
     new: Annotated[str, Argument(metavar="NEW", help="Its new name.", show_default=False)],
     output: OutputOption = None,
@@ -201,7 +201,7 @@ def rename(
 
 
 @app.command()
-def remove(ctx: Context, name: ContextName, output: OutputOption = None) -> None:
+def remove(ctx: CommandContext, name: ContextName, output: OutputOption = None) -> None:
     """Forget the name of a daemon; the daemon itself is not affected.
 
     \b

@@ -12,7 +12,7 @@ from toban.cli.human_text import clock, enum_word
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, time_column
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
-from toban.cli.syntax import Argument, Context, Group, Option
+from toban.cli.syntax import Argument, CommandContext, Group, Option
 from toban.cli.wait.run_start import (
     FollowOption,
     RequestIdOption,
@@ -70,7 +70,7 @@ class LetterState(Enum):
 
 @app.command("list")
 def list_letters(
-    ctx: Context,
+    ctx: CommandContext,
     workflow: Annotated[
         str,
         Option(
@@ -134,7 +134,7 @@ def list_letters(
 
 
 @app.command()
-def show(ctx: Context, letter: LetterArgument, output: OutputOption = None) -> None:
+def show(ctx: CommandContext, letter: LetterArgument, output: OutputOption = None) -> None:
     """Show one dead letter: the step, the error and its state.
 
     \b
@@ -153,7 +153,7 @@ def show(ctx: Context, letter: LetterArgument, output: OutputOption = None) -> N
 
 @app.command()
 def requeue(
-    ctx: Context,
+    ctx: CommandContext,
     letter: LetterArgument,
     wait: WaitOption = False,
     follow: FollowOption = False,
@@ -186,7 +186,7 @@ def requeue(
 
 
 @app.command()
-def discard(ctx: Context, letters: LettersArgument, output: OutputOption = None) -> None:
+def discard(ctx: CommandContext, letters: LettersArgument, output: OutputOption = None) -> None:
     """Discard dead letters that need no action.
 
     \b

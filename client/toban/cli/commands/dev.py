@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.session import complain, quiet_grpc, session
-from toban.cli.syntax import Context, Option
+from toban.cli.syntax import CommandContext, Option
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -38,7 +38,7 @@ _SHORT_PARENT: Final = "/tmp"  # noqa: S108 - mkdtemp makes the name
 
 
 def dev(
-    ctx: Context,
+    ctx: CommandContext,
     state_dir: Annotated[
         str,
         Option(

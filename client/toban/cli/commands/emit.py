@@ -11,7 +11,7 @@ from toban.cli.human_text import one_line
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
-from toban.cli.syntax import Argument, Context, ExitCommand, Option
+from toban.cli.syntax import Argument, CommandContext, ExitCommand, Option
 from toban.cli.wait.run_start import WaitOption
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ TypeArgument = Annotated[
 
 
 def emit(
-    ctx: Context,
+    ctx: CommandContext,
     event_type: TypeArgument,
     data: DataOption = "",
     dedupe_key: Annotated[

@@ -26,7 +26,7 @@ from toban.cli.render.output import (
     time_column,
 )
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
-from toban.cli.syntax import Argument, Context, Group, Option
+from toban.cli.syntax import Argument, CommandContext, Group, Option
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ TypesOption = Annotated[
 
 @app.command("list")
 def list_events(
-    ctx: Context,
+    ctx: CommandContext,
     types: TypesOption = None,
     limit: LimitOption = 50,
     output: OutputOption = None,
@@ -91,7 +91,7 @@ def list_events(
 
 @app.command()
 def show(
-    ctx: Context,
+    ctx: CommandContext,
     event: Annotated[
         str,
         Argument(metavar="ID", help="Event id.", show_default=False, autocompletion=event_ids),
@@ -133,7 +133,7 @@ def show(
 
 
 @app.command()
-def watch(ctx: Context, types: TypesOption = None, output: OutputOption = None) -> None:
+def watch(ctx: CommandContext, types: TypesOption = None, output: OutputOption = None) -> None:
     """Show each event when it is resolved, until Ctrl-C.
 
     Continues without gaps over a restart of the daemon. With -o json each event is an object on its own line.
@@ -154,7 +154,7 @@ def watch(ctx: Context, types: TypesOption = None, output: OutputOption = None) 
 
 @app.command()
 def resolve(
-    ctx: Context,
+    ctx: CommandContext,
     event_type: TypeArgument = "",
     data: DataOption = "",
     event: Annotated[

@@ -13,7 +13,7 @@ from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.import_report import finish
 from toban.cli.session import OutputOption, session, shown
-from toban.cli.syntax import Argument, Context, Group, Option
+from toban.cli.syntax import Argument, CommandContext, Group, Option
 
 app = Group(
     name="import",
@@ -61,7 +61,7 @@ ZoneOption = Annotated[
 
 @app.command()
 def crontab(
-    ctx: Context,
+    ctx: CommandContext,
     file: Annotated[str, Argument(metavar="FILE|-", help="Crontab file, or - for standard input.")],
     system: Annotated[
         bool | None,
@@ -123,7 +123,7 @@ def crontab(
 
 @app.command()
 def systemd(
-    ctx: Context,
+    ctx: CommandContext,
     timers: Annotated[
         list[str],
         Argument(metavar="NAME.timer|FILE", help="Names of timers, or their unit files."),

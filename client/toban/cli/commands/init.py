@@ -11,7 +11,7 @@ from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import emit_data
 from toban.cli.session import OutputFormat, OutputOption, session, shown
-from toban.cli.syntax import Argument, Context, Option
+from toban.cli.syntax import Argument, CommandContext, Option
 
 
 class Kind(Enum):
@@ -23,7 +23,7 @@ class Kind(Enum):
 
 
 def init(
-    ctx: Context,
+    ctx: CommandContext,
     name: Annotated[str, Argument(metavar="NAME", help="Name of the workflow.")] = "first",
     directory: Annotated[
         str, Option("--dir", metavar="DIR", help="Directory for the files; created if missing.")

@@ -33,7 +33,7 @@ from toban.cli.session import (
     session,
     shown,
 )
-from toban.cli.syntax import Context, Group, Option
+from toban.cli.syntax import CommandContext, Group, Option
 from toban.cli.wait.run_start import (
     FollowOption,
     RequestIdOption,
@@ -61,7 +61,7 @@ app = Group(
 
 @app.command("list")
 def list_jobs(
-    ctx: Context,
+    ctx: CommandContext,
     label: LabelOption = None,
     limit: LimitOption = 100,
     output: OutputOption = None,
@@ -105,7 +105,7 @@ def list_jobs(
 
 @app.command()
 def show(
-    ctx: Context,
+    ctx: CommandContext,
     job: JobArgument,
     version: Annotated[int | None, Option("--version", min=1, metavar="N", help="Show this version.")] = None,
     source: Annotated[bool, Option("--source", help="Print only the definition, unchanged.")] = False,
@@ -133,7 +133,7 @@ def show(
 
 @app.command()
 def run(
-    ctx: Context,
+    ctx: CommandContext,
     job: JobArgument,
     wait: WaitOption = False,
     follow: FollowOption = False,
@@ -162,7 +162,7 @@ def run(
 
 @app.command()
 def delete(
-    ctx: Context,
+    ctx: CommandContext,
     jobs: JobsArgument,
     force: ForceOption = False,
     output: OutputOption = None,
@@ -191,7 +191,7 @@ def delete(
 
 
 @app.command()
-def enable(ctx: Context, jobs: JobsArgument, output: OutputOption = None) -> None:
+def enable(ctx: CommandContext, jobs: JobsArgument, output: OutputOption = None) -> None:
     """Let schedules and events start these jobs.
 
     \b
@@ -202,7 +202,7 @@ def enable(ctx: Context, jobs: JobsArgument, output: OutputOption = None) -> Non
 
 
 @app.command()
-def disable(ctx: Context, jobs: JobsArgument, output: OutputOption = None) -> None:
+def disable(ctx: CommandContext, jobs: JobsArgument, output: OutputOption = None) -> None:
     """Stop schedules and events from starting these jobs.
 
     Active runs, `toban jobs run` and workflows that use the jobs are not affected. Due times are skipped, which
@@ -222,7 +222,7 @@ _DELETE_HINTS = {
 
 
 @app.command()
-def versions(ctx: Context, job: JobArgument, limit: LimitOption = 50, output: OutputOption = None) -> None:
+def versions(ctx: CommandContext, job: JobArgument, limit: LimitOption = 50, output: OutputOption = None) -> None:
     """List the versions of a job, newest first.
 
     \b
@@ -235,7 +235,7 @@ def versions(ctx: Context, job: JobArgument, limit: LimitOption = 50, output: Ou
 
 @app.command()
 def diff(
-    ctx: Context,
+    ctx: CommandContext,
     job: JobArgument,
     first: FirstArgument = None,
     second: SecondArgument = None,
@@ -254,7 +254,7 @@ def diff(
 
 @app.command()
 def restore(
-    ctx: Context,
+    ctx: CommandContext,
     job: JobArgument,
     version: VersionArgument,
     force: ForceOption = False,

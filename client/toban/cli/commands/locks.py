@@ -8,7 +8,7 @@ from toban.cli.args.name_arguments import connect, run_id
 from toban.cli.human_text import clock
 from toban.cli.render.output import Column, emit_list, time_column
 from toban.cli.session import OutputFormat, OutputOption, session, shown
-from toban.cli.syntax import Argument, Context, Group, Option
+from toban.cli.syntax import Argument, CommandContext, Group, Option
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ app = Group(
 
 
 @app.command("list")
-def list_(ctx: Context, output: OutputOption = None) -> None:
+def list_(ctx: CommandContext, output: OutputOption = None) -> None:
     """List the locks: sizes, holders and waiting runs and steps.
 
     It shows the locks of the configuration, and those that are held or waited for.
@@ -66,7 +66,7 @@ def _waiting(lock: system_pb2.Lock) -> str:
 
 @app.command()
 def release(
-    ctx: Context,
+    ctx: CommandContext,
     name: Annotated[str, Argument(metavar="NAME", help="Name of the lock.", show_default=False)],
     run: Annotated[
         str, Option("--run", "-r", metavar="RUN", help="Only what this run left behind.", show_default=False)

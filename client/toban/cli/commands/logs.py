@@ -19,7 +19,7 @@ from toban.cli.render.log_lines import LEVELS, Prefixer, attempt_mark, line_of
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_line, flush_bytes, write_bytes
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
-from toban.cli.syntax import Argument, Context, ExitCommand, Option
+from toban.cli.syntax import Argument, CommandContext, ExitCommand, Option
 
 if TYPE_CHECKING:
     from toban.v1 import run_pb2
@@ -35,7 +35,7 @@ class Level(Enum):
 
 
 def logs(
-    ctx: Context,
+    ctx: CommandContext,
     run: Annotated[
         str,
         Argument(

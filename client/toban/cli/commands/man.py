@@ -9,19 +9,19 @@ from toban import __version__
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.session import shown
-from toban.cli.syntax import Argument, Context, Option
+from toban.cli.syntax import Argument, CommandContext, Option
 
 if TYPE_CHECKING:
     from toban.cli.syntax.program import Program
 
 
-def command_names(ctx: Context, incomplete: str) -> list[str]:
+def command_names(ctx: CommandContext, incomplete: str) -> list[str]:
     """Commands that have a page."""
     return [name for name, entry in ctx.program.entries.items() if not entry.words and name.startswith(incomplete)]
 
 
 def man(
-    ctx: Context,
+    ctx: CommandContext,
     command: Annotated[
         str,
         Argument(
@@ -59,7 +59,7 @@ def _page(program: Program, command: str) -> str:
     return command_page(program, command, __version__) if command else main_page(program, __version__)
 
 
-def _write_all(ctx: Context, directory: str) -> None:
+def _write_all(ctx: CommandContext, directory: str) -> None:
     try:
         os.makedirs(directory, exist_ok=True)
         for command in ("", *command_names(ctx, "")):

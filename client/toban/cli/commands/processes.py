@@ -13,7 +13,7 @@ from toban.cli.args.time_options import time_option
 from toban.cli.human_text import span
 from toban.cli.render.output import Column, emit_list, emit_one, take, time_column
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
-from toban.cli.syntax import Argument, Context, Group, Option
+from toban.cli.syntax import Argument, CommandContext, Group, Option
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -45,7 +45,7 @@ class ProcessStateOption(Enum):
 
 @app.command("list")
 def list_processes(
-    ctx: Context,
+    ctx: CommandContext,
     run: Annotated[
         str,
         Option(
@@ -147,7 +147,7 @@ def list_processes(
 
 @app.command()
 def show(
-    ctx: Context,
+    ctx: CommandContext,
     process: Annotated[str, Argument(metavar="ID", help="Process id.", show_default=False)],
     output: OutputOption = None,
 ) -> None:

@@ -13,7 +13,7 @@ from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import Column, emit_one, table
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
-from toban.cli.syntax import Context, Option
+from toban.cli.syntax import CommandContext, Option
 from toban.cli.wait.run_start import (
     FollowOption,
     RequestIdOption,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    ctx: Context,
+    ctx: CommandContext,
     name: NameArgument,
     param: Annotated[
         list[str] | None,

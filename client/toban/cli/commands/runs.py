@@ -23,7 +23,7 @@ from toban.cli.commands import runs_artifacts, runs_control
 from toban.cli.human_text import labels_text, span
 from toban.cli.render.output import Column, emit_list, emit_one, take, time_column
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, is_terminal, session, shown
-from toban.cli.syntax import Context, ExitCommand, Group, Option
+from toban.cli.syntax import CommandContext, ExitCommand, Group, Option
 
 if TYPE_CHECKING:
     from toban.v1 import run_pb2
@@ -42,7 +42,7 @@ app = Group(
 
 @app.command("list")
 def list_runs(
-    ctx: Context,
+    ctx: CommandContext,
     workflow: WorkflowFilter = "",
     state: StateFilter = None,
     active: Annotated[bool, Option("--active", help="Only runs that have not ended, with their steps.")] = False,
@@ -130,7 +130,7 @@ def list_runs(
 
 @app.command()
 def show(
-    ctx: Context,
+    ctx: CommandContext,
     run: RunArgument,
     all_steps: Annotated[
         bool,
@@ -170,7 +170,7 @@ def show(
 
 
 @app.command()
-def watch(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
+def watch(ctx: CommandContext, run: RunArgument, output: OutputOption = None) -> None:
     """Show each change of a run until it has ended.
 
     On a terminal the tree of `toban runs show` is rewritten in place. Exit codes are those of `toban run --wait`. With
@@ -201,7 +201,7 @@ def watch(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
 
 @app.command()
 def processes(
-    ctx: Context,
+    ctx: CommandContext,
     run: RunArgument,
     step: Annotated[
         str,

@@ -16,7 +16,7 @@ from toban.cli.human_text import enum_word
 from toban.cli.render.output import Column, emit_data, emit_list, flush_bytes, take, write_bytes
 from toban.cli.render.title_text import title_column
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
-from toban.cli.syntax import Context, Option
+from toban.cli.syntax import CommandContext, Option
 from toban.quantity_text import size_text
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def artifacts(
-    ctx: Context,
+    ctx: CommandContext,
     run: RunArgument,
     step: Annotated[
         str,

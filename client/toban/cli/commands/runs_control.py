@@ -22,12 +22,12 @@ from toban.cli.args.run_filter import (
     YesOption,
     run_filter,
 )
-from toban.cli.commands.runs_many import Change, change_many, is_single
+from toban.cli.commands.runs_many import RunAction, change_many, is_single
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.render.output import emit_data, emit_one
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
-from toban.cli.syntax import Argument, Context, Option
+from toban.cli.syntax import Argument, CommandContext, Option
 from toban.cli.wait.run_start import (
     FollowOption,
     RequestIdOption,
@@ -44,7 +44,7 @@ __all__ = ["approve", "cancel", "delete", "pause", "pin", "resume", "retry", "un
 
 
 def cancel(
-    ctx: Context,
+    ctx: CommandContext,
     runs: RunsOrFilter = None,
     reason: Annotated[
         str,
@@ -81,7 +81,7 @@ def cancel(
             return f"cancelling {_name(client.cancel_run(run.id, reason=reason))}"
 
         # From the newest on, so that no queued run starts in between.
-        change = Change(verb="cancel", states=ACTIVE, act=act, oldest_first=False)
+        change = RunAction(verb="cancel", states=ACTIVE, act=act, oldest_first=False)
         with connect(here, "cancel runs") as client:
             change_many(here, client, change, runs, chosen, yes=yes, dry_run=dry_run)
         return
@@ -107,7 +107,7 @@ def cancel(
 
 
 def retry(
-    ctx: Context,
+    ctx: CommandContext,
     runs: RunsOrFilter = None,
     from_steps: Annotated[
         list[str] | None,
@@ -194,7 +194,7 @@ def retry(
             )
             return f"started {_name(answer.run)} as a retry of {_name(run)}"
 
-        change = Change(verb="retry", states=RETRYABLE, act=act, wanted=_not_retried)
+        change = RunAction(verb="retry", states=RETRYABLE, act=act, wanted=_not_retried)
         with connect(here, "retry runs") as client:
             change_many(here, client, change, runs, chosen, yes=yes, dry_run=dry_run)
         return
@@ -237,7 +237,7 @@ _RETRY_HINTS = {
 
 
 def pause(
-    ctx: Context,
+    ctx: CommandContext,
     runs: RunsOrFilter = None,
     workflow: WorkflowFilter = "",
     state: StateFilter = None,
@@ -265,7 +265,7 @@ def pause(
             paused = client.pause_run(run.id)
             return f"{'paused' if paused.HasField('paused_at') else 'not paused, it is ending:'} {_name(paused)}"
 
-        change = Change(verb="pause", states=ACTIVE, act=act, wanted=lambda _, run: not run.HasField("paused_at"))
+        change = RunAction(verb="pause", states=ACTIVE, act=act, wanted=lambda _, run: not run.HasField("paused_at"))
         with connect(here, "pause runs") as client:
             change_many(here, client, change, runs, chosen, yes=yes, dry_run=dry_run)
         return
@@ -278,7 +278,7 @@ def pause(
 
 
 def resume(
-    ctx: Context,
+    ctx: CommandContext,
     runs: RunsOrFilter = None,
     workflow: WorkflowFilter = "",
     state: StateFilter = None,
@@ -303,7 +303,7 @@ def resume(
         def act(client: SyncClient, run: run_pb2.Run) -> str:
             return f"resumed {_name(client.resume_run(run.id))}"
 
-        change = Change(verb="resume", states=ACTIVE, act=act, wanted=lambda _, run: run.HasField("paused_at"))
+        change = RunAction(verb="resume", states=ACTIVE, act=act, wanted=lambda _, run: run.HasField("paused_at"))
         with connect(here, "resume runs") as client:
             change_many(here, client, change, runs, chosen, yes=yes, dry_run=dry_run)
         return
@@ -314,7 +314,7 @@ def resume(
 
 
 def approve(
-    ctx: Context,
+    ctx: CommandContext,
     run: RunArgument,
     step: Annotated[
         str,
@@ -391,7 +391,7 @@ def _only_waiting(run: run_pb2.Run, verb: str) -> str:
 
 
 def pin(
-    ctx: Context,
+    ctx: CommandContext,
     runs: ExactRunsOrFilter = None,
     note: Annotated[str, Option("--note", "-m", metavar="TEXT", help="Why it is kept.", show_default=False)] = "",
     workflow: WorkflowFilter = "",
@@ -419,7 +419,7 @@ def pin(
         def act(client: SyncClient, run: run_pb2.Run) -> str:
             return f"pinned {_name(client.pin_run(run.id, note=note))}"
 
-        change = Change(verb="pin", states=(), act=act, wanted=lambda _, run: not run.HasField("pin"))
+        change = RunAction(verb="pin", states=(), act=act, wanted=lambda _, run: not run.HasField("pin"))
         with connect(here, "pin runs") as client:
             change_many(here, client, change, runs, chosen, yes=yes, dry_run=dry_run)
         return
@@ -428,7 +428,7 @@ def pin(
         _report(here, client.pin_run(one_run_id(client, run), note=note), "pinned")
 
 
-def unpin(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
+def unpin(ctx: CommandContext, run: RunArgument, output: OutputOption = None) -> None:
     """Let retention remove a run again.
 
     \b
@@ -441,7 +441,7 @@ def unpin(ctx: Context, run: RunArgument, output: OutputOption = None) -> None:
 
 
 def delete(
-    ctx: Context,
+    ctx: CommandContext,
     runs: ExactRunsOrFilter = None,
     workflow: WorkflowFilter = "",
     state: StateFilter = None,
@@ -470,7 +470,7 @@ def delete(
             _delete(client, run, _name(run))
             return f"deleted {_name(run)}"
 
-        change = Change(verb="delete", states=ENDED, act=act)
+        change = RunAction(verb="delete", states=ENDED, act=act)
         with connect(here, "delete runs") as client:
             change_many(here, client, change, runs, chosen, yes=yes, dry_run=dry_run)
         return

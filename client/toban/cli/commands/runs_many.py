@@ -26,7 +26,7 @@ _LISTED: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RunAction:
     """What a command does with each run: `act` returns what it did, in words.
 
     `states` are those of the runs that a filter without states selects, and `wanted` leaves out more of them.
@@ -47,7 +47,7 @@ def is_single(runs: Sequence[str], chosen: RunFilter, *, dry_run: bool) -> bool:
 def change_many(
     here: Session,
     client: SyncClient,
-    change: Change,
+    change: RunAction,
     runs: Sequence[str],
     chosen: RunFilter,
     *,
@@ -98,7 +98,7 @@ def _named(client: SyncClient, verb: str, runs: Sequence[str]) -> tuple[list[run
     return list(found.values()), missing
 
 
-def _selected(client: SyncClient, change: Change, runs: Sequence[str], chosen: RunFilter) -> list[run_pb2.Run]:
+def _selected(client: SyncClient, change: RunAction, runs: Sequence[str], chosen: RunFilter) -> list[run_pb2.Run]:
     what = f"{change.verb} runs"
     if runs and chosen:
         raise Failure(f"cannot {what}: give either RUN or options that select runs", Exit.USAGE)
@@ -137,7 +137,7 @@ def _planned(here: Session, run: run_pb2.Run) -> dict[str, Any]:
     return _result(run, "planned")
 
 
-def _changed(here: Session, client: SyncClient, change: Change, run: run_pb2.Run) -> dict[str, Any]:
+def _changed(here: Session, client: SyncClient, change: RunAction, run: run_pb2.Run) -> dict[str, Any]:
     from toban.cli.render.run_text import run_name
 
     try:

@@ -16,7 +16,7 @@ from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data, fields
 from toban.cli.render.schedule_preview import ScheduleRule, local, preview, read_at
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
-from toban.cli.syntax import Argument, Context, Option
+from toban.cli.syntax import Argument, CommandContext, Option
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _TARGETS: Final = "--action names the action at the due time, --workflow the wor
 
 
 def schedule(
-    ctx: Context,
+    ctx: CommandContext,
     words: Annotated[
         list[str] | None,
         Argument(

@@ -20,7 +20,7 @@ from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fiel
 from toban.cli.render.schedule_preview import local
 from toban.cli.render.title_text import label, title_column
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
-from toban.cli.syntax import Argument, Context, Group, Option
+from toban.cli.syntax import Argument, CommandContext, Group, Option
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ _STYLES: Final = {"active": "green", "ended": "dim", "cancelled": "yellow"}
 
 @app.command("list")
 def list_schedules(
-    ctx: Context,
+    ctx: CommandContext,
     subject: SubjectOption = "",
     workflow: TargetOption = "",
     every: Annotated[bool, Option("--all", help="Also ended and cancelled schedules.")] = False,
@@ -121,7 +121,7 @@ def list_schedules(
 
 @app.command()
 def show(
-    ctx: Context,
+    ctx: CommandContext,
     schedule: Annotated[
         str,
         Argument(metavar="ID", help="Schedule id.", show_default=False, autocompletion=schedule_ids),
@@ -145,7 +145,7 @@ def show(
 
 @app.command()
 def cancel(
-    ctx: Context,
+    ctx: CommandContext,
     schedules: Annotated[
         list[str] | None,
         Argument(

@@ -8,11 +8,11 @@ from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import emit_data
 from toban.cli.session import quiet_grpc, session, shown
-from toban.cli.syntax import Argument, Context
+from toban.cli.syntax import Argument, CommandContext
 
 
 def schema(
-    ctx: Context,
+    ctx: CommandContext,
     command: Annotated[
         list[str], Argument(metavar="COMMAND", help="A command that has -o, as in: runs list.", show_default=False)
     ],

@@ -10,7 +10,7 @@ from toban.cli.args.name_arguments import connect
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data, take
 from toban.cli.session import OutputFormat, OutputOption, Session, session
-from toban.cli.syntax import Argument, Context, Option
+from toban.cli.syntax import Argument, CommandContext, Option
 
 if TYPE_CHECKING:
     from toban.cli.render.status_report import Status
@@ -20,7 +20,7 @@ _FAILURES: Final = 10
 
 
 def status(
-    ctx: Context,
+    ctx: CommandContext,
     name: Annotated[
         str,
         Argument(

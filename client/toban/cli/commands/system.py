@@ -11,7 +11,7 @@ from toban.cli.human_text import enum_word
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, table, time_column
 from toban.cli.session import OutputFormat, OutputOption, Session, complain, session
-from toban.cli.syntax import Context, ExitCommand, Group, Option
+from toban.cli.syntax import CommandContext, ExitCommand, Group, Option
 from toban.quantity_text import counted, size_text
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ app = Group(
 
 
 @app.command()
-def info(ctx: Context, output: OutputOption = None) -> None:
+def info(ctx: CommandContext, output: OutputOption = None) -> None:
     """Show the daemon: version, load, recovery and health.
 
     \b
@@ -52,7 +52,7 @@ def info(ctx: Context, output: OutputOption = None) -> None:
 
 
 @app.command()
-def config(ctx: Context, output: OutputOption = None) -> None:
+def config(ctx: CommandContext, output: OutputOption = None) -> None:
     """Show the configuration and the source of each value.
 
     \b
@@ -75,7 +75,7 @@ def config(ctx: Context, output: OutputOption = None) -> None:
 
 @app.command()
 def gc(
-    ctx: Context,
+    ctx: CommandContext,
     dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be removed.")] = False,
     output: OutputOption = None,
 ) -> None:
@@ -133,7 +133,7 @@ _MARKS: Final = {
 
 @app.command()
 def doctor(
-    ctx: Context,
+    ctx: CommandContext,
     repair: Annotated[
         bool,
         Option("--repair", help="Repair what is safe to repair, and report it."),
@@ -170,7 +170,7 @@ def doctor(
 
 
 @app.command()
-def drain(ctx: Context, output: OutputOption = None) -> None:
+def drain(ctx: CommandContext, output: OutputOption = None) -> None:
     """Stop schedules and events from starting runs.
 
     Until `toban system resume`, or until the daemon restarts, due times are skipped, which `toban why` reports; events
@@ -190,7 +190,7 @@ def drain(ctx: Context, output: OutputOption = None) -> None:
 
 
 @app.command()
-def resume(ctx: Context, output: OutputOption = None) -> None:
+def resume(ctx: CommandContext, output: OutputOption = None) -> None:
     """Let schedules and events start runs again.
 
     Due times that were skipped while draining stay skipped; pending events start their runs.
@@ -207,7 +207,7 @@ def resume(ctx: Context, output: OutputOption = None) -> None:
 
 
 @app.command()
-def reload(ctx: Context, output: OutputOption = None) -> None:
+def reload(ctx: CommandContext, output: OutputOption = None) -> None:
     """Read all definition files again, and show what changed.
 
     These are the files and directories in `definitions` of the daemon's configuration. The daemon also notices changes

@@ -9,7 +9,7 @@ from toban.cli.args.name_arguments import connect
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data
 from toban.cli.session import OutputFormat, OutputOption, Session, session
-from toban.cli.syntax import Context, Option
+from toban.cli.syntax import CommandContext, Option
 
 if TYPE_CHECKING:
     from toban.cli.render.top_report import Load
@@ -20,7 +20,7 @@ _MOST: Final = 1000
 
 
 def top(
-    ctx: Context,
+    ctx: CommandContext,
     once: Annotated[bool, Option("--once", help="Show it once and exit, also on a terminal.")] = False,
     interval: Annotated[
         float, Option("--interval", min=0.2, metavar="SECONDS", help="Time between two pictures.")

@@ -7,11 +7,11 @@ from typing import Annotated
 from toban.cli.args.file_arguments import FilesArgument, check, invalid, read
 from toban.cli.render.output import emit_data
 from toban.cli.session import OutputFormat, OutputOption, session, shown
-from toban.cli.syntax import Context, Option
+from toban.cli.syntax import CommandContext, Option
 
 
 def validate(
-    ctx: Context,
+    ctx: CommandContext,
     files: FilesArgument = None,
     schema: Annotated[
         bool,

@@ -12,7 +12,7 @@ from toban.cli.human_text import enum_word, moment, one_line
 from toban.cli.render.output import Column, emit_list, emit_one, take, time_column
 from toban.cli.render.title_text import differs, label
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
-from toban.cli.syntax import Context, Option
+from toban.cli.syntax import CommandContext, Option
 from toban.quantity_text import duration_text
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _STYLES: Final = {"fired": "green", "caught up": "cyan", "skipped": "yellow", "m
 
 
 def why(
-    ctx: Context,
+    ctx: CommandContext,
     name: NameArgument,
     at: Annotated[
         str,

@@ -34,7 +34,7 @@ from toban.cli.session import (
     session,
     shown,
 )
-from toban.cli.syntax import Context, Group, Option
+from toban.cli.syntax import CommandContext, Group, Option
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient
@@ -55,7 +55,7 @@ app = Group(
 
 @app.command("list")
 def list_workflows(
-    ctx: Context,
+    ctx: CommandContext,
     label: LabelOption = None,
     limit: LimitOption = 100,
     output: OutputOption = None,
@@ -97,7 +97,7 @@ def list_workflows(
 
 @app.command()
 def show(
-    ctx: Context,
+    ctx: CommandContext,
     name: NameArgument,
     version: Annotated[int | None, Option("--version", min=1, metavar="N", help="Show this version.")] = None,
     source: Annotated[bool, Option("--source", help="Print only the definition, unchanged.")] = False,
@@ -126,7 +126,7 @@ def show(
 
 @app.command()
 def delete(
-    ctx: Context,
+    ctx: CommandContext,
     names: NamesArgument,
     cancel: Annotated[bool, Option("--cancel", help="Cancel active runs first, and wait for them.")] = False,
     force: ForceOption = False,
@@ -160,7 +160,7 @@ def delete(
 
 
 @app.command()
-def enable(ctx: Context, names: NamesArgument, output: OutputOption = None) -> None:
+def enable(ctx: CommandContext, names: NamesArgument, output: OutputOption = None) -> None:
     """Let schedules and events start these workflows.
 
     \b
@@ -171,7 +171,7 @@ def enable(ctx: Context, names: NamesArgument, output: OutputOption = None) -> N
 
 
 @app.command()
-def disable(ctx: Context, names: NamesArgument, output: OutputOption = None) -> None:
+def disable(ctx: CommandContext, names: NamesArgument, output: OutputOption = None) -> None:
     """Stop schedules and events from starting these workflows.
 
     Active runs and `toban run` are not affected. Due times are skipped, which `toban why` reports.
@@ -185,7 +185,7 @@ def disable(ctx: Context, names: NamesArgument, output: OutputOption = None) -> 
 
 @app.command()
 def versions(
-    ctx: Context,
+    ctx: CommandContext,
     name: NameArgument,
     limit: LimitOption = 50,
     output: OutputOption = None,
@@ -202,7 +202,7 @@ def versions(
 
 @app.command()
 def diff(
-    ctx: Context,
+    ctx: CommandContext,
     name: NameArgument,
     first: FirstArgument = None,
     second: SecondArgument = None,
@@ -225,7 +225,7 @@ def diff(
 
 @app.command()
 def restore(
-    ctx: Context,
+    ctx: CommandContext,
     name: NameArgument,
     version: VersionArgument,
     force: ForceOption = False,

@@ -12,7 +12,7 @@ from toban.cli.human_text import one_line
 from toban.cli.render.output import Column, emit_list
 from toban.cli.render.title_text import differs, label
 from toban.cli.session import OutputFormat, OutputOption, session, shown
-from toban.cli.syntax import Context, Option
+from toban.cli.syntax import CommandContext, Option
 from toban.quantity_text import duration_text
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def next_due(
-    ctx: Context,
+    ctx: CommandContext,
     name: NameArgument,
     count: Annotated[int, Option("-n", "--count", min=1, max=100, metavar="N", help="Number of due times.")] = 10,
     start: Annotated[

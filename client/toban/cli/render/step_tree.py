@@ -67,7 +67,7 @@ def signs() -> Signs:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class StepNode:
     """A step, or a number of `hidden` steps, and where it stands.
 
     `before` are the lines of the tree before it, `below` those before its instances.
@@ -84,14 +84,14 @@ Segment = tuple[str, str]
 """A text and its color."""
 
 
-def tree(steps: Iterable[run_pb2.Step], chars: Signs, *, every: bool = False) -> list[Node]:
+def tree(steps: Iterable[run_pb2.Step], chars: Signs, *, every: bool = False) -> list[StepNode]:
     """The steps of the definition in the order of the tree. Without `every`, of many branches some are only counted."""
     defined = {step.id: step for step in sorted(steps, key=lambda step: step.index) if not step.parent}
     parents = _parents(defined)
     below: dict[str, list[str]] = {}
     for step in _sorted(defined):
         below.setdefault(parents[step], []).append(step)
-    nodes: list[Node] = []
+    nodes: list[StepNode] = []
     # Steps with the texts before their line and before the lines below; for an empty name, the steps that are counted.
     # The last one is next.
     left: list[tuple[str, str, str, Sequence[str]]] = []
@@ -118,9 +118,9 @@ def tree(steps: Iterable[run_pb2.Step], chars: Signs, *, every: bool = False) ->
     while left:
         name, before, inside, hidden = left.pop()
         if not name:
-            nodes.append(Node(None, before, inside, tally(defined[one] for one in hidden), len(hidden)))
+            nodes.append(StepNode(None, before, inside, tally(defined[one] for one in hidden), len(hidden)))
             continue
-        nodes.append(Node(defined[name], before, inside, _joins(defined[name], parents[name])))
+        nodes.append(StepNode(defined[name], before, inside, _joins(defined[name], parents[name])))
         children = below.get(name, [])
         # A chain goes on in the same column.
         add(children, inside, root=len(children) == 1)

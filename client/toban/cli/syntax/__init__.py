@@ -3,6 +3,6 @@
 A library would take more processor time to load than all the rest of a command together.
 """
 
-from toban.cli.syntax.declare import Argument, Command, Context, ExitCommand, Group, Option, UsageError
+from toban.cli.syntax.declare import Argument, Command, CommandContext, ExitCommand, Group, Option, UsageError
 
-__all__ = ["Argument", "Command", "Context", "ExitCommand", "Group", "Option", "UsageError"]
+__all__ = ["Argument", "Command", "CommandContext", "ExitCommand", "Group", "Option", "UsageError"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from toban.cli.syntax.program import Program
 
 Completer = Callable[..., list[str]]
-"""Returns the words that complete a value, from the incomplete word or from the Context and the word."""
+"""Returns the words that complete a value, from the incomplete word or from the CommandContext and the word."""
 
 
 class Option:
@@ -61,7 +61,7 @@ class Argument:
         self.max = max
 
 
-class Context:
+class CommandContext:
     """One command line that is being run or completed: the options before and after the command, and its values."""
 
     __slots__ = ("globals", "params", "path", "program")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from toban.cli.syntax.declare import Command, Group, Option, summary
 from toban.cli.syntax.help_text import help_row, option_row, paragraphs
 from toban.cli.syntax.parameters import Parameter, parameters
-from toban.cli.syntax.program import Entry, Program
+from toban.cli.syntax.program import Program, ProgramEntry
 
 
 def main_page(program: Program, version: str) -> str:
@@ -60,7 +60,7 @@ def _options(found: Iterable[Parameter]) -> str:
     return _rows([*map(option_row, found), help_row()])
 
 
-def _entry_row(program: str, entry: Entry) -> tuple[str, str]:
+def _entry_row(program: str, entry: ProgramEntry) -> tuple[str, str]:
     if entry.words:
         return entry.name, f"{entry.summary} Short for `{program} {' '.join(entry.words)}`."
     return f"{program}-{entry.name}(1)", entry.summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toban.cli.syntax.declare import Context, Option, UsageError
+from toban.cli.syntax.declare import CommandContext, Option, UsageError
 from toban.cli.syntax.parameters import Parameter
 
 HELP = ("--help", "-h")
@@ -22,7 +22,12 @@ class Parser:
     """
 
     def __init__(
-        self, context: Context, shared: Sequence[Parameter], own: Sequence[Parameter] = (), *, lenient: bool = False
+        self,
+        context: CommandContext,
+        shared: Sequence[Parameter],
+        own: Sequence[Parameter] = (),
+        *,
+        lenient: bool = False,
     ) -> None:
         self.context = context
         self._lenient = lenient

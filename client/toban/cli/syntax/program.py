@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from toban.cli.syntax.declare import Command, Context, ExitCommand, Group, UsageError
+from toban.cli.syntax.declare import Command, CommandContext, ExitCommand, Group, UsageError
 from toban.cli.syntax.parameters import Parameter, parameters
 from toban.cli.syntax.parse import HELP, HelpWanted, Parser
 
 
-class Entry(NamedTuple):
+class ProgramEntry(NamedTuple):
     """A command or group of the first level; `words` are the command that a short form leads to."""
 
     name: str
@@ -23,7 +23,7 @@ class Found(NamedTuple):
     """The command of a line; None if the line ends before it. `rest` are its words."""
 
     command: Command | Group | None
-    context: Context
+    context: CommandContext
     rest: list[str]
 
 
@@ -33,9 +33,9 @@ class Program:
     def __init__(
         self,
         name: str,
-        sections: Mapping[str, Sequence[Entry]],
+        sections: Mapping[str, Sequence[ProgramEntry]],
         *,
-        load: Callable[[Entry], Command | Group],
+        load: Callable[[ProgramEntry], Command | Group],
         shared: Callable[..., None],
         help_text: Callable[[], str],
         examples: str = "",
@@ -55,12 +55,12 @@ class Program:
     def load(self, name: str) -> Command | Group:
         return self._load(self.entries[name])
 
-    def run(self, words: Sequence[str], *, prepared: Callable[[Context, Command | None], None]) -> None:
+    def run(self, words: Sequence[str], *, prepared: Callable[[CommandContext, Command | None], None]) -> None:
         """Runs one command line. Raises UsageError, ExitCommand and what the command raises."""
         given = list(words)
         if given[:1] == ["help"] and not any(word.startswith("-") for word in given[1:]):
             given = [*given[1:], HELP[0]]
-        context = Context(self)
+        context = CommandContext(self)
         try:
             found = self.find(context, given)
             prepared(context, None)
@@ -71,13 +71,13 @@ class Program:
             parser.bind(parser.parse(found.rest))
         except HelpWanted:
             # Options that stand behind it do not matter.
-            found = self.find(Context(self), [word for word in given if word not in HELP], lenient=True)
+            found = self.find(CommandContext(self), [word for word in given if word not in HELP], lenient=True)
             print(self.help(found.command, found.context.path))
             return
         prepared(context, found.command)
         call(found.command.function, context)
 
-    def find(self, context: Context, words: Sequence[str], *, lenient: bool = False) -> Found:
+    def find(self, context: CommandContext, words: Sequence[str], *, lenient: bool = False) -> Found:
         """The command that the first words name. Raises UsageError and HelpWanted."""
         shared = Parser(context, self.shared, lenient=lenient)
         rest = shared.parse(words, to_command=True)
@@ -114,7 +114,7 @@ class Program:
             return self._help_text()
         return command_help(path, command) if isinstance(command, Command) else group_help(path, command)
 
-    def _unknown(self, name: str, known: Sequence[str], context: Context) -> UsageError:
+    def _unknown(self, name: str, known: Sequence[str], context: CommandContext) -> UsageError:
         from difflib import get_close_matches
 
         near = get_close_matches(name, known)
@@ -122,7 +122,7 @@ class Program:
         return UsageError(f"no such command {name!r}{hint}", context.path, command=name)
 
 
-def call(function: Callable[..., None], context: Context) -> None:
+def call(function: Callable[..., None], context: CommandContext) -> None:
     """Calls a command with its values; the parameter that is neither option nor argument is the context."""
     values: dict[str, Any] = dict(context.params)
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
@@ -131,4 +131,4 @@ def call(function: Callable[..., None], context: Context) -> None:
     function(**values)
 
 
-__all__ = ["Entry", "ExitCommand", "Found", "Program", "call"]
+__all__ = ["ExitCommand", "Found", "Program", "ProgramEntry", "call"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from toban.cli.syntax.declare import Command, Completer, Context, Group, Option, summary
+from toban.cli.syntax.declare import Command, CommandContext, Completer, Group, Option, summary
 from toban.cli.syntax.parameters import Parameter, parameters
 from toban.cli.syntax.parse import HELP, Parser
 from toban.cli.syntax.program import Program
@@ -79,7 +79,7 @@ def answer(program: Program, environment: Mapping[str, str]) -> str | None:
 
 def complete(program: Program, before: Sequence[str], typed: str) -> list[tuple[str, str]]:
     """The words that may follow, each with its help."""
-    context = Context(program)
+    context = CommandContext(program)
     found = program.find(context, before, lenient=True)
     command = found.command
     own = parameters(command.function) if isinstance(command, Command) else []
@@ -116,7 +116,7 @@ def _awaited(parser: Parser, before: Sequence[str]) -> Parameter | None:
     return found[0] if found is not None and not found[0].flag else None
 
 
-def _values(parameter: Parameter, context: Context, typed: str) -> list[tuple[str, str]]:
+def _values(parameter: Parameter, context: CommandContext, typed: str) -> list[tuple[str, str]]:
     if parameter.choices:
         return [(choice, "") for choice in parameter.choices if choice.startswith(typed)]
     ask: Completer | None = parameter.spec.autocompletion
