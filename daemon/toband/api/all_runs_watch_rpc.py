@@ -11,7 +11,7 @@ from toband.api import pages, run_messages, run_requests
 from toband.domain.run_model import Run
 from toband.engine.errors import BadPositionError, StoppingError
 from toband.engine.run_notifier import RunNotifier
-from toband.engine.runs.run_search import RunConditions, RunFilter, RunSearch
+from toband.engine.runs.run_search import RunConditions, RunSearch, SearchFilter
 from toband.ports import Store
 
 AT_ONCE = 50
@@ -37,7 +37,7 @@ class _Place:
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     conditions: RunConditions
-    rest: RunFilter | None
+    rest: SearchFilter | None
 
 
 class AllRunsWatchRpc:

@@ -10,7 +10,7 @@ from google.protobuf import timestamp_pb2
 
 from toban.definition import Problem
 from toban.definition.timing.due import describe
-from toban.definition.timing.schedule_spec import Change
+from toban.definition.timing.schedule_spec import ClockChange
 from toban.safe_text import json_text, sendable
 from toban.v1 import job_pb2, workflow_pb2
 from toband.api.pages import ROOM
@@ -26,9 +26,9 @@ from toband.ports import OwnerKind, PutResult, StoredWorkflow, WorkflowVersion
 _FRAME = 4
 """Bytes around a part of a message, at most."""
 _CHANGES = {
-    Change.NONE: workflow_pb2.CLOCK_CHANGE_UNSPECIFIED,
-    Change.SHIFTED: workflow_pb2.CLOCK_CHANGE_SHIFTED,
-    Change.REPEATED: workflow_pb2.CLOCK_CHANGE_REPEATED,
+    ClockChange.NONE: workflow_pb2.CLOCK_CHANGE_UNSPECIFIED,
+    ClockChange.SHIFTED: workflow_pb2.CLOCK_CHANGE_SHIFTED,
+    ClockChange.REPEATED: workflow_pb2.CLOCK_CHANGE_REPEATED,
 }
 
 

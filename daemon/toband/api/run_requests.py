@@ -18,7 +18,7 @@ from toband.domain.run_ids import first_id
 from toband.domain.run_model import Attempt, AttemptState, RunState, Trigger
 from toband.domain.structured_lines import LogLevel
 from toband.engine.runs.run_log import LogQuery
-from toband.engine.runs.run_search import RunConditions, RunFilter
+from toband.engine.runs.run_search import RunConditions, SearchFilter
 from toband.engine.runs.step_selection import RetrySelection, Selection
 from toband.ports import IdKind, LogKind
 
@@ -59,13 +59,13 @@ def labels(given: Mapping[str, str]) -> dict[str, str]:
     return dict(given)
 
 
-def run_filter(request: pb.ListRunsRequest | pb.WatchRunsRequest) -> RunFilter | None:
+def run_filter(request: pb.ListRunsRequest | pb.WatchRunsRequest) -> SearchFilter | None:
     """None if indexes answer the whole request."""
     if len(request.text) > MAX_KEY_CHARS:
         raise InvalidFieldError("text", f"must have at most {MAX_KEY_CHARS} characters")
     if not (request.params or request.text):
         return None
-    return RunFilter(params=dict(request.params), text=request.text)
+    return SearchFilter(params=dict(request.params), text=request.text)
 
 
 def retry_selection(request: pb.RetryRunRequest, caller: str) -> RetrySelection:

@@ -18,8 +18,8 @@ from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.schedule_model import (
     Fire,
     FireOutcome,
+    ScheduledStart,
     ScheduleEntry,
-    Start,
     first_due,
     is_exhausted,
 )
@@ -88,7 +88,7 @@ class Decision:
     """
 
     fires: tuple[Fire, ...]
-    starts: tuple[Start, ...]
+    starts: tuple[ScheduledStart, ...]
     entry: ScheduleEntry
     waits: bool = False
     carried: Carried | None = None
@@ -180,7 +180,7 @@ def _decide_once(passed: _Passed, given: Circumstances, carried: Carried | None)
     starts = []
     if found:
         missed = found[:-1][-LINES_AT_ONCE:]
-        start = Start(
+        start = ScheduledStart(
             due_at=found[-1],
             outcome=FireOutcome.FIRED if on_time else FireOutcome.CAUGHT_UP,
             missed=tuple(missed),
@@ -192,7 +192,7 @@ def _decide_once(passed: _Passed, given: Circumstances, carried: Carried | None)
 
 def _decide_each(passed: _Passed, given: Circumstances) -> Decision:
     """A run for each, in order; of the missed times, as many as may be caught up now."""
-    starts: list[Start] = []
+    starts: list[ScheduledStart] = []
     left = given.catch_up
     for number, due in enumerate(passed.dues):
         if not due.open:
@@ -200,12 +200,12 @@ def _decide_each(passed: _Passed, given: Circumstances) -> Decision:
         if len(starts) >= STARTED_AT_ONCE:
             return _decided(passed, given, starts=starts, count=number)
         if due.fate is _Fate.ON_TIME:
-            starts.append(Start(due_at=due.at, outcome=FireOutcome.FIRED))
+            starts.append(ScheduledStart(due_at=due.at, outcome=FireOutcome.FIRED))
             continue
         if left <= 0 or (due.fate is _Fate.AWAY and given.one_by_one):
             return _decided(passed, given, starts=starts, count=number, waits=True)
         left -= 1
-        starts.append(Start(due_at=due.at, outcome=FireOutcome.CAUGHT_UP))
+        starts.append(ScheduledStart(due_at=due.at, outcome=FireOutcome.CAUGHT_UP))
     return _decided(passed, given, starts=starts)
 
 
@@ -213,7 +213,7 @@ def _decided(
     passed: _Passed,
     given: Circumstances,
     *,
-    starts: Sequence[Start] = (),
+    starts: Sequence[ScheduledStart] = (),
     before: tuple[Fire, ...] = (),
     count: int | None = None,
     waits: bool = False,
@@ -239,7 +239,7 @@ def at_boot(entry: ScheduleEntry, booted_at: datetime, now: datetime, in_the_way
     if in_the_way:
         due = _Due(at=booted_at, fate=_Fate.SKIPPED, reason=in_the_way)
         return Decision(fires=_lines(entry, [due], now), starts=(), entry=after)
-    start = Start(due_at=booted_at, outcome=FireOutcome.FIRED)
+    start = ScheduledStart(due_at=booted_at, outcome=FireOutcome.FIRED)
     return Decision(fires=(), starts=(start,), entry=after)
 
 

@@ -80,7 +80,7 @@ class Fire:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class ScheduledStart:
     """A run to be started for a due time; `missed` are the earlier due times that it represents too.
 
     `more` is how many there were before these: a run lists only the last of very many.

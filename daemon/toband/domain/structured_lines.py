@@ -41,7 +41,7 @@ class LogLevel(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LogLine:
+class LogMessage:
     """A line `::log`."""
 
     level: LogLevel
@@ -55,7 +55,7 @@ class Segment(NamedTuple):
     """
 
     data: bytes
-    line: Progress | LogLine | None = None
+    line: Progress | LogMessage | None = None
 
 
 class LineFilter:
@@ -130,7 +130,7 @@ def shown(segment: Segment) -> bytes:
     match segment.line:
         case None:
             return segment.data
-        case LogLine(message=message):
+        case LogMessage(message=message):
             return f"{message}\n".encode()
         case Progress():
             return b""
@@ -158,10 +158,10 @@ def _may_become(data: bytes, start: int) -> bool:
     return any(data.startswith(mark, start) or mark.startswith(data[start : start + 20]) for mark in _STARTS)
 
 
-def _meaning(match: re.Match[bytes]) -> Progress | LogLine:
+def _meaning(match: re.Match[bytes]) -> Progress | LogMessage:
     current, total, reported, level, message = match.groups()
     if current is None:
-        return LogLine(LogLevel[level.decode().upper()], _text(message))
+        return LogMessage(LogLevel[level.decode().upper()], _text(message))
     text = _text(reported or b"")[:PROGRESS_MESSAGE_MOST]
     return Progress(current=float(current), total=float(total or 0), message=text)
 

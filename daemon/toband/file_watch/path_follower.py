@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from toband.file_watch.file_names import is_text, shown
 from toband.file_watch.notifier import NotificationKind, Notifier
 from toband.file_watch.own_files import NO_FILES, OwnFiles
-from toband.file_watch.path_state import Place, Spot, is_as_before, mounts, place_of, remote
+from toband.file_watch.path_state import PathState, Spot, is_as_before, mounts, remote, state_of
 from toband.file_watch.settling_files import SettlingFiles
 from toband.ports import FileChange, PathChange, WatchChanges
 
@@ -26,7 +26,7 @@ CHANGES_MOST = 100
 MORE_MOST = 10_000
 """Further changes that are only counted."""
 
-NOWHERE = Place(mark=None, root="", own=frozenset(), names=frozenset(), spots=frozenset())
+NOWHERE = PathState(mark=None, root="", own=frozenset(), names=frozenset(), spots=frozenset())
 """State of a path that could not be read so far."""
 
 _CHANGES = {
@@ -58,7 +58,7 @@ class Follower:
         self._notifier = notifier
         self._own = own
         self._clock = clock
-        self._places: dict[str, Place] = {}
+        self._states: dict[str, PathState] = {}
         self._index = _Index()
         self._unreadable: dict[str, str] = {}
         self._left_out: dict[str, str] = {}
@@ -91,15 +91,15 @@ class Follower:
         """Sets the watched paths, each with the times that its watches wait. Existing files are not reported."""
         self._settles = paths
         self._settling.declare(paths)
-        for path in self._places.keys() - set(paths):
-            del self._places[path]
+        for path in self._states.keys() - set(paths):
+            del self._states[path]
             self._unreadable.pop(path, None)
             self._left_out.pop(path, None)
             self._changes.pop(path, None)
-        new = sorted(set(paths) - self._places.keys())
+        new = sorted(set(paths) - self._states.keys())
         for path in new:
-            place = self._look(path)
-            self._places[path] = place or NOWHERE
+            state = self._look(path)
+            self._states[path] = state or NOWHERE
         self._watch(fresh=())
         # It may have changed between the check and the watch.
         self._suspect(new)
@@ -117,7 +117,7 @@ class Follower:
                 self._suspect(list(self._unreadable))
         if now >= self._look_at:
             self._look_at = now + LOOK_AGAIN
-            self._suspect([path for path, place in self._places.items() if _differs(path, place)])
+            self._suspect([path for path, state in self._states.items() if _differs(path, state)])
         if now >= self._due():
             self._flush(now)
         if now < self._settling.next_due:
@@ -137,17 +137,17 @@ class Follower:
     def _take(self, path: str, kind: NotificationKind) -> None:
         if kind is NotificationKind.LOST:
             # Report each tree as a whole: its changes are unknown.
-            for declared, place in self._places.items():
-                if place.root:
+            for declared, state in self._states.items():
+                if state.root:
                     self._gather(declared, declared, NotificationKind.MODIFIED)
-            self._suspect(list(self._places))
+            self._suspect(list(self._states))
             return
         if self._own.has(path):
             return
         named = self._index.names.get(path, ())
         if kind is not NotificationKind.GONE:
             for declared in named:
-                if path in self._places[declared].own:
+                if path in self._states[declared].own:
                     _note(self._told[declared], kind)
         if kind in (NotificationKind.GONE, NotificationKind.DELETED):
             self._suspect(self._index.spots.get(path, ()))
@@ -189,13 +189,13 @@ class Follower:
         told, self._told = self._told, defaultdict(set)
         fresh: set[str] = set()
         moved: set[str] = set()
-        for path in sorted(suspects & self._places.keys()):
-            before, after = self._places[path], self._look(path)
+        for path in sorted(suspects & self._states.keys()):
+            before, after = self._states[path], self._look(path)
             if after is None:
                 continue
             if after != before:
                 moved.add(path)
-            self._places[path] = after
+            self._states[path] = after
             change = _change(before, after, told[path]) if before is not NOWHERE else None
             if change is not None:
                 kinds = {change} | (told[path] & {NotificationKind.MOVED})
@@ -211,10 +211,10 @@ class Follower:
             for settle in self._settles.get(watch, ()):
                 self._settling.hold(watch, settle, changes, now)
 
-    def _look(self, path: str) -> Place | None:
+    def _look(self, path: str) -> PathState | None:
         """None if it cannot be read."""
         try:
-            place = place_of(path)
+            state = state_of(path)
         except OSError as error:
             reason = error.strerror or str(error)
             self._unreadable[path] = f"{reason}; let the daemon's user read it and enter it"
@@ -222,26 +222,26 @@ class Follower:
         self._unreadable.pop(path, None)
         self._left_out.pop(path, None)
         if not self._own.has(os.path.realpath(path)):
-            return place
+            return state
         self._left_out[path] = (
             "it is one of the daemon's own files or in its state directory, which are not watched; watch another path"
         )
-        spots = frozenset(spot for spot in place.spots if not spot.tree)
-        return replace(place, mark=None, root="", spots=spots)
+        spots = frozenset(spot for spot in state.spots if not spot.tree)
+        return replace(state, mark=None, root="", spots=spots)
 
     def _watch(self, *, fresh: Collection[str]) -> None:
         roots, names, spots = defaultdict(list), defaultdict(list), defaultdict(list)
         wanted: set[Spot] = set()
-        for path, place in self._places.items():
-            wanted |= place.spots
-            if place.root:
-                roots[place.root].append(path)
-            for name in place.names:
+        for path, state in self._states.items():
+            wanted |= state.spots
+            if state.root:
+                roots[state.root].append(path)
+            for name in state.names:
                 names[name].append(path)
-            for spot in place.spots:
+            for spot in state.spots:
                 spots[spot.path].append(path)
         self._index = _Index(roots=roots, names=names, spots=spots)
-        come = {spot for path in fresh for spot in self._places[path].spots if spot.tree}
+        come = {spot for path in fresh for spot in self._states[path].spots if spot.tree}
         self._notifier.want(wanted, come)
         self._remote = {
             spots[path][0]: (
@@ -252,9 +252,9 @@ class Follower:
         }
 
 
-def _differs(path: str, place: Place) -> bool:
+def _differs(path: str, state: PathState) -> bool:
     try:
-        return not is_as_before(path, place)
+        return not is_as_before(path, state)
     except OSError:
         return True
 
@@ -265,7 +265,7 @@ def _note(kinds: set[NotificationKind], kind: NotificationKind) -> None:
     kinds |= {NotificationKind.ADDED, kind} if kind is NotificationKind.MOVED else {kind}
 
 
-def _change(before: Place, after: Place, told: set[NotificationKind]) -> NotificationKind | None:
+def _change(before: PathState, after: PathState, told: set[NotificationKind]) -> NotificationKind | None:
     """The change of a declared path itself."""
     if after.mark is None:
         if before.mark is None:

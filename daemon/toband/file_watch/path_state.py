@@ -28,7 +28,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PathState:
     """State of a declared path.
 
     `mark` identifies the content of a file, or a directory; None: nothing exists there. `root` is the directory that
@@ -43,7 +43,7 @@ class Place:
     spots: frozenset[Spot]
 
 
-def place_of(declared: str) -> Place:
+def state_of(declared: str) -> PathState:
     """The state of an absolute path. Raises OSError, but not for a missing one."""
     entry = os.path.join(os.path.realpath(os.path.dirname(declared)), os.path.basename(declared.rstrip(os.sep)))
     real = os.path.realpath(declared)
@@ -59,16 +59,16 @@ def place_of(declared: str) -> Place:
     root = real if found is not None and stat.S_ISDIR(found.st_mode) else ""
     if found is not None and root:
         spots.add(Spot(root, found.st_dev, found.st_ino, True))
-    return Place(mark=_mark(found), root=root, own=own, names=frozenset(names), spots=frozenset(spots))
+    return PathState(mark=_mark(found), root=root, own=own, names=frozenset(names), spots=frozenset(spots))
 
 
-def is_as_before(declared: str, place: Place) -> bool:
+def is_as_before(declared: str, state: PathState) -> bool:
     """A quick check; the watches notice the rest. Raises OSError."""
-    if _mark(_stat(declared)) != place.mark:
+    if _mark(_stat(declared)) != state.mark:
         return False
     return all(
         (found := _stat(spot.path)) is not None and (found.st_dev, found.st_ino) == (spot.device, spot.inode)
-        for spot in place.spots
+        for spot in state.spots
     )
 
 

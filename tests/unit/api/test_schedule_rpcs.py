@@ -11,7 +11,7 @@ import pytest
 
 from contract.scheduled import with_schedules
 from toban.definition import parse
-from toban.definition.timing.schedule_spec import Change, Schedule
+from toban.definition.timing.schedule_spec import ClockChange, Schedule
 from toban.v1 import workflow_pb2 as pb
 from toband.api import pages
 from toband.api.request_errors import InvalidFieldError
@@ -136,11 +136,11 @@ async def test_due_times_on_the_clocks_of_their_zone(answers: ScheduleRpcs, sche
         at=due + timedelta(seconds=1.5),
         zone="Europe/Berlin",
         index=2,
-        change=Change.SHIFTED,
+        change=ClockChange.SHIFTED,
         blackout="",
     )
-    again = replace(first, change=Change.REPEATED, blackout="blackout until 04:00")
-    scheduling.upcoming = [first, again, replace(first, change=Change.NONE)]
+    again = replace(first, change=ClockChange.REPEATED, blackout="blackout until 04:00")
+    scheduling.upcoming = [first, again, replace(first, change=ClockChange.NONE)]
     answer = await answers.preview(pb.PreviewScheduleRequest(workflow="nightly"))
     shown = answer.due_times[0]
     assert (shown.local, shown.timezone) == ("2026-03-29 03:00:00+02:00", "Europe/Berlin")

@@ -127,7 +127,7 @@ def test_an_expression_that_finds_no_memory_is_an_error_of_its_step(
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("toban.definition.expressions.cel.Program.run", fail)
+    monkeypatch.setattr("toban.definition.expressions.cel.CompiledExpression.run", fail)
     found = workflow("name: a\ndescription: d\nsteps: {a: {run: x, when: 1 + 1 == 2}}\n")
     with pytest.raises(RenderError, match=r"when of step a: .* it needs too much memory"):
         evaluate_when(found, found.steps["a"], scope())

@@ -12,7 +12,7 @@ from toband.domain.structured_lines import (
     PROGRESS_MESSAGE_MOST,
     LineFilter,
     LogLevel,
-    LogLine,
+    LogMessage,
     Segment,
 )
 
@@ -29,10 +29,10 @@ LINES = [
     ("::progress 5/20 量子コンピュータ\n".encode(), Progress(current=5, total=20, message="量子コンピュータ")),
     (b"::progress 1 a\xff\n", Progress(current=1, message="a\ufffd")),
     (b"::progress 1 " + LONG + b"\r\n", Progress(current=1, message="x" * PROGRESS_MESSAGE_MOST)),
-    (b"::log level=debug a\n", LogLine(LogLevel.DEBUG, "a")),
-    (b"::log level=info a\tb\r\n", LogLine(LogLevel.INFO, "a\tb")),
-    (b"::log level=warning disk: 91% \xff\n", LogLine(LogLevel.WARNING, "disk: 91% \ufffd")),
-    (b"::log level=error " + LONG + b"\n", LogLine(LogLevel.ERROR, LONG.decode())),
+    (b"::log level=debug a\n", LogMessage(LogLevel.DEBUG, "a")),
+    (b"::log level=info a\tb\r\n", LogMessage(LogLevel.INFO, "a\tb")),
+    (b"::log level=warning disk: 91% \xff\n", LogMessage(LogLevel.WARNING, "disk: 91% \ufffd")),
+    (b"::log level=error " + LONG + b"\n", LogMessage(LogLevel.ERROR, LONG.decode())),
 ]
 
 TEXTS = [
@@ -75,7 +75,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("line", "meaning"), LINES)
-def test_these_are_structured_lines(line: bytes, meaning: Progress | LogLine) -> None:
+def test_these_are_structured_lines(line: bytes, meaning: Progress | LogMessage) -> None:
     assert LineFilter().feed(line) == [Segment(line, meaning)]
     assert LineFilter().feed(b"text\n" + line + b"more\n") == [
         Segment(b"text\n"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toban.definition.timing.schedule_spec import Change, Schedule
+from toban.definition.timing.schedule_spec import ClockChange, Schedule
 from toband.domain.emitted_events import (
     Emitted,
     EventRun,
@@ -30,7 +30,7 @@ NEXT = Upcoming(
     at=DUE + timedelta(days=1),
     zone="UTC",
     index=0,
-    change=Change.NONE,
+    change=ClockChange.NONE,
     blackout="",
 )
 KNOWN = FireFacts(

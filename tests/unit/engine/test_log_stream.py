@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from helpers.logs import WrittenLog, joined
 from toband.domain.run_model import Attempt, AttemptState, Run, RunState
-from toband.domain.structured_lines import LineFilter, LogLevel, LogLine
+from toband.domain.structured_lines import LineFilter, LogLevel, LogMessage
 from toband.engine.errors import BadPositionError
 from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.log_stream import LogEnd, LogStreams
@@ -141,7 +141,7 @@ def shown(data: bytes, *, in_text: bool = False) -> bytes:
     for segment in (*lines.feed(data), *lines.finish()):
         if segment.line is None:
             text += segment.data
-        elif isinstance(segment.line, LogLine):
+        elif isinstance(segment.line, LogMessage):
             text += segment.line.message.encode() + b"\n"
     return text
 

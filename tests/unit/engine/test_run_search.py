@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from toband.domain.run_model import Run
-from toband.engine.runs.run_search import EXAMINED, RunFilter, RunSearch
+from toband.engine.runs.run_search import EXAMINED, RunSearch, SearchFilter
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -37,7 +37,7 @@ def run(number: int, **fields: Any) -> Run:
 )
 def test_what_a_run_is_found_by(params: dict[str, str], text: str, matches: bool) -> None:
     found = run(7, params={"n": 5, "l": [1, "a"], "on": True}, labels={"team": "a"}, error="the disk is FULL")
-    assert RunFilter(params=params, text=text).matches(found) is matches
+    assert SearchFilter(params=params, text=text).matches(found) is matches
 
 
 @pytest.mark.parametrize("size", [0, 1, 200, EXAMINED, EXAMINED * 2 + 3])
@@ -53,7 +53,7 @@ def test_all_pages_together_find_all(size: int, every: int) -> None:
         found: list[Run] = []
         before = ""
         while True:
-            page, after = await RunSearch(cast(Any, None)).page(RunFilter(params={}, text="hit"), read, before, 1000)
+            page, after = await RunSearch(cast(Any, None)).page(SearchFilter(params={}, text="hit"), read, before, 1000)
             assert len(page) <= 1000
             found += page
             if not after:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toband.file_watch.path_state import is_as_before, mounts, place_of, remote
+from toband.file_watch.path_state import is_as_before, mounts, remote, state_of
 
 TABLE = """\
 22 27 0:21 / /proc rw,relatime - proc proc rw
@@ -22,19 +22,19 @@ nonsense
 
 def test_a_path_is_watched_from_the_nearest_directory_above_it(tmp_path: Path) -> None:
     base = Path(os.path.realpath(tmp_path))
-    place = place_of(str(base / "a" / "b" / "c"))
-    assert place.mark is None
-    assert place.names == {str(base / "a")}
-    assert place.own == {str(base / "a" / "b" / "c")}
-    assert {(spot.path, spot.tree) for spot in place.spots} == {(str(base), False)}
+    state = state_of(str(base / "a" / "b" / "c"))
+    assert state.mark is None
+    assert state.names == {str(base / "a")}
+    assert state.own == {str(base / "a" / "b" / "c")}
+    assert {(spot.path, spot.tree) for spot in state.spots} == {(str(base), False)}
 
 
 def test_a_directory_is_watched_with_all_below_it_and_from_above(tmp_path: Path) -> None:
     base = Path(os.path.realpath(tmp_path))
     (base / "tree").mkdir()
-    place = place_of(str(base / "tree"))
-    assert place.root == str(base / "tree")
-    assert {(Path(spot.path), spot.tree) for spot in place.spots} == {
+    state = state_of(str(base / "tree"))
+    assert state.root == str(base / "tree")
+    assert {(Path(spot.path), spot.tree) for spot in state.spots} == {
         (base, False),
         (base / "tree", True),
     }
@@ -42,11 +42,11 @@ def test_a_directory_is_watched_with_all_below_it_and_from_above(tmp_path: Path)
 
 def test_a_quick_look_finds_what_is_different(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    missing = place_of(str(path))
+    missing = state_of(str(path))
     assert is_as_before(str(path), missing)
     path.write_text("x")
     assert not is_as_before(str(path), missing)
-    there = place_of(str(path))
+    there = state_of(str(path))
     assert is_as_before(str(path), there)
     path.write_text("longer")
     assert not is_as_before(str(path), there)

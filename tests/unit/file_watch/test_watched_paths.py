@@ -20,7 +20,7 @@ from toband.file_watch import path_follower
 from toband.file_watch.native_notifier import Native
 from toband.file_watch.notifier import Notifier, Told
 from toband.file_watch.own_files import NO_FILES, OwnFiles
-from toband.file_watch.path_state import Place, place_of
+from toband.file_watch.path_state import PathState, state_of
 from toband.file_watch.watched_paths import WatchedPaths
 
 New = Callable[[OwnFiles], Notifier]
@@ -542,13 +542,13 @@ async def test_a_path_that_cannot_be_looked_at(
     path.write_text("x")
     monkeypatch.setattr(path_follower, "TRY_AGAIN", 0.05)
 
-    def denied(path: str) -> Place:
+    def denied(path: str) -> PathState:
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr(path_follower, "place_of", denied)
+    monkeypatch.setattr(path_follower, "state_of", denied)
     linux.paths.follow({str(path): {0.0}})
     await wait_for(lambda: "Permission denied" in linux.paths.troubles.get(str(path), ""), "told")
-    monkeypatch.setattr(path_follower, "place_of", place_of)
+    monkeypatch.setattr(path_follower, "state_of", state_of)
     await wait_for(lambda: not linux.paths.troubles, "another try")
     await linux.settle()
     assert linux.told == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from toban.definition.timing.cron import parse_cron
 from toban.definition.timing.due import jitter_of, next_due, occurrences
-from toban.definition.timing.schedule_spec import Change, Due, Fold, Gap, Schedule
+from toban.definition.timing.schedule_spec import ClockChange, Due, Fold, Gap, Schedule
 
 from .clock_walk import walk
 
@@ -225,7 +225,7 @@ def test_at_the_edges_the_policies_are_kept(
     assert dues == list(walk(schedule.cron, zone, before, until, gap=gap, fold=fold))
     assert all(earlier < later for (earlier, _), (later, _) in pairwise(dues))
     changes = [change for _, change in dues]
-    assert changes.count(Change.SHIFTED) <= (gap is Gap.SHIFT)
+    assert changes.count(ClockChange.SHIFTED) <= (gap is Gap.SHIFT)
     if not parse_cron(schedule.cron).wild and fold is Fold.ONCE:
         walls = [at.astimezone(zone).replace(tzinfo=None) for at, _ in dues]
         assert len(set(walls)) == len(walls)

@@ -54,7 +54,7 @@ class EvaluationError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CompiledExpression:
     """A compiled expression; `kind` is its static type, DYN where it has none."""
 
     compiled: Any
@@ -188,12 +188,12 @@ def _names(expression: Expression, kinds: tuple[ValueKind, ...]) -> list[str]:
 
 def compile_expression(
     expression: Expression, kinds: Sequence[ValueKind], knows: str = TemplateNames.knows
-) -> Program | Rejected:
+) -> CompiledExpression | Rejected:
     """Compiles with one kind per reference; `knows` lists the known names."""
     names = _names(expression, tuple(kinds))
     text, starts = _rewrite(expression, names)
     compiled = _compile(text, _slots(len(names)))
-    if isinstance(compiled, Program):
+    if isinstance(compiled, CompiledExpression):
         return compiled
     faults = []
     for message, line, column in compiled:
@@ -271,7 +271,7 @@ def _new_environment(names: Mapping[str, ValueKind]) -> Any:
 
 
 @lru_cache(maxsize=2048)
-def _compile(text: str, slots: int) -> Program | tuple[tuple[str, int, int], ...]:
+def _compile(text: str, slots: int) -> CompiledExpression | tuple[tuple[str, int, int], ...]:
     try:
         compiled = _environment(slots).compile(text)
         # This may raise too, such as for a map whose keys are lists.
@@ -284,7 +284,7 @@ def _compile(text: str, slots: int) -> Program | tuple[tuple[str, int, int], ...
     if faults := _bad_patterns(text):
         return faults
     kind = _KINDS.get(returned.split("<", 1)[0].upper(), ValueKind.DYN)
-    return Program(compiled, kind, is_costly(text))
+    return CompiledExpression(compiled, kind, is_costly(text))
 
 
 def _bad_patterns(text: str) -> tuple[tuple[str, int, int], ...]:

@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 
 from toban.definition.timing.business_days import BusinessCron, load_calendar
 from toban.definition.timing.cron import DAY_SECONDS, LAST_YEAR, Cron, parse_cron
-from toban.definition.timing.schedule_spec import Change, Due, Fold, Gap, Schedule
+from toban.definition.timing.schedule_spec import ClockChange, Due, Fold, Gap, Schedule
 from toban.definition.timing.schedule_text import describe
 
 __all__ = ["describe", "jitter_of", "next_due", "occurrences"]
@@ -128,7 +128,7 @@ def _local_times(cron: Cron | BusinessCron, schedule: Schedule, zone: ZoneInfo, 
             if piece.end <= position:
                 continue
             if shifts and piece.start >= position and _shifts_to_start(cron, piece):
-                yield Due(at=_moment(piece.start), change=Change.SHIFTED)
+                yield Due(at=_moment(piece.start), change=ClockChange.SHIFTED)
             local = max(position, piece.start) + piece.offset
             if not repeats:
                 local = max(local, piece.start + piece.before)
@@ -138,7 +138,7 @@ def _local_times(cron: Cron | BusinessCron, schedule: Schedule, zone: ZoneInfo, 
                 again = found < piece.start + piece.before
                 yield Due(
                     at=_moment(found - piece.offset),
-                    change=Change.REPEATED if again else Change.NONE,
+                    change=ClockChange.REPEATED if again else ClockChange.NONE,
                 )
                 local = found + 1
         position = _year_start(year + 1)

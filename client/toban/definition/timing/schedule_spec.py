@@ -149,7 +149,7 @@ def _moment(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
 
-class Change(StrEnum):
+class ClockChange(StrEnum):
     """Effect of a clock change on a due time."""
 
     NONE = ""
@@ -164,4 +164,4 @@ class Due:
     """One due time of a schedule, in UTC."""
 
     at: datetime
-    change: Change = Change.NONE
+    change: ClockChange = ClockChange.NONE

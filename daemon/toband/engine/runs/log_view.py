@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from toband.domain.run_model import Progress
-from toband.domain.structured_lines import LineFilter, LogLevel, LogLine, Segment, shown
+from toband.domain.structured_lines import LineFilter, LogLevel, LogMessage, Segment, shown
 from toband.ports import LogKind, LogPage, LogPiece
 
 Spot = tuple[int, int]
@@ -191,7 +191,7 @@ def _record(at: int, kind: LogKind, segment: Segment) -> Iterator[LogRecord]:
     match segment.line:
         case None:
             yield LogRecord(at, kind, segment.data)
-        case LogLine(level, message):
+        case LogMessage(level, message):
             yield LogRecord(at, kind, shown(segment), level, message)
         case Progress():
             return

@@ -47,7 +47,7 @@ class RunConditions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFilter:
+class SearchFilter:
     """Conditions that no index answers. `params` are values as text; `text` is found in any case."""
 
     params: Mapping[str, str]
@@ -89,7 +89,7 @@ class RunSearch:
 
     async def page(
         self,
-        wanted: RunFilter,
+        wanted: SearchFilter,
         read: Callable[[str, int], Awaitable[Sequence[Run]]],
         before: str,
         limit: int,
@@ -113,7 +113,7 @@ class RunSearch:
                 return found, ""
         return found, before
 
-    async def matches(self, wanted: RunFilter, run: Run) -> bool:
+    async def matches(self, wanted: SearchFilter, run: Run) -> bool:
         """Whether the run meets the conditions; reads its parameters if `run` leaves them out."""
         return wanted.matches(await self._whole(run))
 

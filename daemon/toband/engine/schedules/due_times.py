@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from toban.definition.timing.cron import REBOOT
 from toban.definition.timing.due import jitter_of, occurrences
-from toban.definition.timing.schedule_spec import Change, Due
+from toban.definition.timing.schedule_spec import ClockChange, Due
 from toband.domain.schedule_model import ScheduleEntry
 from toband.engine.errors import ZoneGoneError
 
@@ -28,7 +28,7 @@ class Upcoming:
     at: datetime
     zone: str
     index: int
-    change: Change
+    change: ClockChange
     blackout: str
     scope: str = ""
 

@@ -13,7 +13,7 @@ from toband import failpoints
 from toband.domain.misfire import Decision
 from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import Run
-from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry, Start
+from toband.domain.schedule_model import Fire, FireOutcome, ScheduledStart, ScheduleEntry
 from toband.engine.drain import DrainMode
 from toband.engine.errors import EngineError, RefusedError, not_started
 from toband.engine.health.admission import Admits
@@ -146,7 +146,9 @@ class FireSaver:
         failpoints.hit("schedule.fired")
         log.info("schedule fired", action="schedule_fired", schedule=entry.id, events=len(events))
 
-    async def _new(self, entry: ScheduleEntry, start: Start, stored: StoredWorkflow | None) -> NewRun | NotStarted:
+    async def _new(
+        self, entry: ScheduleEntry, start: ScheduledStart, stored: StoredWorkflow | None
+    ) -> NewRun | NotStarted:
         """The run of a due time, not stored yet; or why there is none. Raises StoreError."""
         if stored is None:
             return NotStarted(NotStartedReason.DELETED)
@@ -173,7 +175,7 @@ class FireSaver:
                 self._ahead[entry.workflow] -= 1
 
 
-def _stood_for(line: Fire, start: Start) -> list[Fire]:
+def _stood_for(line: Fire, start: ScheduledStart) -> list[Fire]:
     """The lines of the other times that the run represents; `line` is the line of its own due time."""
     outcome = FireOutcome.CAUGHT_UP if line.outcome is not FireOutcome.SKIPPED else line.outcome
     return [
@@ -182,7 +184,7 @@ def _stood_for(line: Fire, start: Start) -> list[Fire]:
     ]
 
 
-def _line(entry: ScheduleEntry, start: Start, now: datetime) -> Fire:
+def _line(entry: ScheduleEntry, start: ScheduledStart, now: datetime) -> Fire:
     return Fire(
         schedule_id=entry.id,
         workflow=entry.workflow,

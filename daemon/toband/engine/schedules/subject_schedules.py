@@ -21,7 +21,7 @@ from toban.definition.timing.zones import check_zone
 from toband.domain.emitted_events import Emitted
 from toband.domain.lookup_keys import check_key
 from toband.domain.schedule_actions import ACTIONS, WORKFLOW, named_by
-from toband.domain.schedule_model import ScheduleEntry, Start, first_due
+from toband.domain.schedule_model import ScheduledStart, ScheduleEntry, first_due
 from toband.domain.transition import Ids
 from toband.engine.errors import (
     ScheduleNotFoundError,
@@ -259,7 +259,7 @@ def request_text(entry: ScheduleEntry) -> str:
         return spec.at.isoformat()
 
 
-def triggered(entry: ScheduleEntry, start: Start, after: ScheduleEntry, announcing: SystemEvents) -> Emitted:
+def triggered(entry: ScheduleEntry, start: ScheduledStart, after: ScheduleEntry, announcing: SystemEvents) -> Emitted:
     """The event that announces a due subject schedule. `after` is the schedule after this decision."""
     metadata: dict[str, object] = {"occurrences": after.occurrences}
     if after.next_due is not None:

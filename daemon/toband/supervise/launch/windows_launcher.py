@@ -64,7 +64,7 @@ class _Live:
     overdue: asyncio.TimerHandle | None = None
     claimed: bool = False
     """The shim has the claim: the step may have started, even if the file is missing later."""
-    wait: win32.Wait | None = None
+    wait: win32.HandleWait | None = None
     timer: asyncio.TimerHandle | None = None
 
 
@@ -279,7 +279,7 @@ class WindowsLauncher:
                 self._loop.call_soon_threadsafe(self._exited, live)
 
         try:
-            live.wait = win32.Wait(live.process, exited)
+            live.wait = win32.HandleWait(live.process, exited)
         except OSError as error:
             log.error("cannot wait for a shim", action="watch_failed", error=str(error))
             live.timer = self._loop.call_later(LOOK_AGAIN, self._watch_again, live)

@@ -258,7 +258,7 @@ def wait(handles: list[int], seconds: float | None) -> int | None:
     return answer
 
 
-class Wait:
+class HandleWait:
     """Calls back once, in a thread of the system, when a handle is signalled, unless it is closed before."""
 
     def __init__(self, handle: int, callback: Callable[[], None]) -> None:
