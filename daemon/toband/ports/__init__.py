@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from toband.ports.access import AccessStore, StoredToken, TokenExistsError
 from toband.ports.alarms import AlarmClock
 from toband.ports.artifacts import (
     ArtifactError,
@@ -132,6 +133,7 @@ __all__ = [
     "FAILURES_COUNTED",
     "PAGE",
     "RATED_RUNS",
+    "AccessStore",
     "ActiveRunError",
     "AlarmClock",
     "Archive",
@@ -223,9 +225,11 @@ __all__ = [
     "StoreWatcher",
     "Stored",
     "StoredSize",
+    "StoredToken",
     "StoredWorkflow",
     "Stray",
     "SummaryStore",
+    "TokenExistsError",
     "TriggerStore",
     "UpdateResult",
     "Values",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
+from toband.ports.access import AccessStore
 from toband.ports.attempts import AttemptStore
 from toband.ports.dead_letters import DeadLetterStore
 from toband.ports.definitions import DefinitionStore
@@ -55,6 +56,7 @@ class Store(
     TriggerStore,
     RetentionStore,
     SummaryStore,
+    AccessStore,
     DatabaseChecks,
     Protocol,
 ):

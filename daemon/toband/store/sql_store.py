@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from toban.definition import DefinitionKind
 from toband.ports import Counts, Inspection
 from toband.store.rows import database_check, definition_rows, events, idempotent_calls, runs, schedules
+from toband.store.rows.access import SqlAccess
 from toband.store.rows.attempts import SqlAttempts
 from toband.store.rows.dead_letters import SqlDeadLetters
 from toband.store.rows.definitions import SqlDefinitions
@@ -40,6 +41,7 @@ class SqlStore(
     SqlTriggers,
     SqlRetention,
     SqlSummaries,
+    SqlAccess,
 ):
     """`toband.ports.Store` for `sqlite:///PATH` and `postgresql://HOST/NAME`.
 

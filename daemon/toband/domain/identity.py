@@ -1,0 +1,119 @@
+"""Identities: who makes a call, and what that identity may do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum, StrEnum
+from fnmatch import fnmatchcase
+
+
+class Role(IntEnum):
+    """Each role includes those before it. The numbers are those of the contract."""
+
+    VIEWER = 1
+    OPERATOR = 2
+    EDITOR = 3
+    ADMIN = 4
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+class IdentityKind(StrEnum):
+    """How an identity was established."""
+
+    SOCKET = "SOCKET"
+    """By nothing but access to a socket."""
+    USER = "USER"
+    """A user of this machine, by the credentials of a socket's peer."""
+    TOKEN = "TOKEN"  # noqa: S105 - a kind, not a token
+    CERTIFICATE = "CERTIFICATE"
+    ISSUER = "ISSUER"
+    """A signed token of a configured issuer."""
+    STEP = "STEP"
+    """A process of a step, by the token of its attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narrowing:
+    """The workflows and jobs to which a grant is limited: those with one of the names, or with all of the labels."""
+
+    workflows: tuple[str, ...] = ()
+    """Names or patterns such as `nightly-*`."""
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def covers(self, name: str, labels: Mapping[str, str]) -> bool:
+        if any(fnmatchcase(name, pattern) for pattern in self.workflows):
+            return True
+        return bool(self.labels) and all(labels.get(key) == value for key, value in self.labels)
+
+    @property
+    def needs_labels(self) -> bool:
+        return bool(self.labels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepIdentity:
+    """The attempt whose token a step presented."""
+
+    run_id: str
+    token: str
+    workflow: str
+    step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    name: str
+    """As records and the audit log show it, such as `uid:1000 (aiko)` or `token:ci`."""
+    kind: IdentityKind
+    role: Role | None = None
+    """None: only what every identity may do, or a step."""
+    narrowing: Narrowing | None = None
+    aliases: frozenset[str] = frozenset()
+    """Further names by which `approvers` may mean it."""
+    credential: str = ""
+    """Id of the token that it presented; empty for the other kinds."""
+    expires_at: datetime | None = None
+    step: StepIdentity | None = None
+
+    def has(self, role: Role | None) -> bool:
+        return role is None or (self.role is not None and self.role >= role)
+
+    def is_among(self, approvers: Sequence[str]) -> bool:
+        """Whether one of these names, or `role:ROLE` with at most its role, means this identity.
+
+        What only its access to a socket identifies is nobody in particular, and so matches a role only.
+        """
+        for each in approvers:
+            if each.startswith("role:"):
+                wanted = Role.__members__.get(each.removeprefix("role:").upper())
+                if wanted is not None and self.has(wanted):
+                    return True
+            elif self.kind is not IdentityKind.SOCKET and (each == self.name or each in self.aliases):
+                return True
+        return False
+
+
+def user_identity(uid: int, user: str, role: Role | None) -> Identity:
+    """A user of this machine."""
+    aliases = {f"uid:{uid}", user} if user else {f"uid:{uid}"}
+    name = f"uid:{uid} ({user})" if user else f"uid:{uid}"
+    return Identity(name=name, kind=IdentityKind.USER, role=role, aliases=frozenset(aliases))
+
+
+def token_identity(
+    token_id: str, name: str, role: Role, narrowing: Narrowing | None, expires_at: datetime | None
+) -> Identity:
+    return Identity(
+        name=f"token:{name}",
+        kind=IdentityKind.TOKEN,
+        role=role,
+        narrowing=narrowing,
+        aliases=frozenset({name}),
+        credential=token_id,
+        expires_at=expires_at,
+    )
