@@ -103,6 +103,14 @@ from toband.ports.retention import RetentionStore
 from toband.ports.runs import RunStore
 from toband.ports.sandbox import OverLimitError, Sandbox
 from toband.ports.schedules import FireLedger, ScheduleStore
+from toband.ports.secrets import (
+    SealError,
+    SecretError,
+    SecretNotFoundError,
+    SecretNotGrantedError,
+    SecretSource,
+    SecretUnavailableError,
+)
 from toband.ports.store import (
     DatabaseChecks,
     Store,
@@ -212,6 +220,12 @@ __all__ = [
     "RunTotals",
     "Sandbox",
     "ScheduleStore",
+    "SealError",
+    "SecretError",
+    "SecretNotFoundError",
+    "SecretNotGrantedError",
+    "SecretSource",
+    "SecretUnavailableError",
     "Space",
     "StepProcess",
     "StoppedError",

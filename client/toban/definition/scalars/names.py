@@ -1,4 +1,4 @@
-"""Names of workflows, jobs, steps and locks, which are also their ids.
+"""Names of workflows, jobs, steps, locks and secrets, which are also their ids.
 
 Standard library only, because the settings of the daemon have names too.
 """
@@ -8,8 +8,11 @@ from __future__ import annotations
 import re
 
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+IDENTIFIER_PATTERN = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
 _NAME = re.compile(NAME_PATTERN)
 _NAME_FORM = "a letter or digit, then up to 63 letters, digits, _ or -"
+_IDENTIFIER = re.compile(IDENTIFIER_PATTERN)
+_IDENTIFIER_FORM = "a letter or _, then up to 63 letters, digits or _"
 
 
 def valid_name(value: str) -> bool:
@@ -20,4 +23,16 @@ def check_name(value: str) -> str:
     """The name, if it is valid. Raises ValueError."""
     if not valid_name(value):
         raise ValueError(f'"{value}" is not a valid name: use {_NAME_FORM}')
+    return value
+
+
+def valid_secret_name(value: str) -> bool:
+    """Templates name secrets as `secrets.NAME`, so a name is an identifier."""
+    return _IDENTIFIER.fullmatch(value) is not None
+
+
+def check_secret_name(value: str) -> str:
+    """The name, if it is valid. Raises ValueError."""
+    if not valid_secret_name(value):
+        raise ValueError(f'"{value}" is not a valid name of a secret: use {_IDENTIFIER_FORM}')
     return value
