@@ -31,6 +31,7 @@ CLASSES = {
 }
 MODULES = {
     "__main__": (2, "the programs toban and toband"),
+    "access": (3, "port, store and engine"),
     "artifacts": (3, "port, adapter and SDK"),
     "attempt_file": (2, "POSIX and Windows"),
     "attempts": (2, "port and store"),

@@ -21,6 +21,7 @@ from google.rpc.code_pb2 import (
     OUT_OF_RANGE,
     PERMISSION_DENIED,
     RESOURCE_EXHAUSTED,
+    UNAUTHENTICATED,
     UNAVAILABLE,
 )
 
@@ -41,6 +42,7 @@ from toband.ports import (
     RunGoneError,
     StoreError,
     StoreFullError,
+    TokenExistsError,
     WorkflowExistsError,
 )
 
@@ -81,6 +83,7 @@ RULES: Mapping[type[Exception], Rule] = {
     errors.EventNotFoundError: Rule(NOT_FOUND, "EVENT_NOT_FOUND", {"event_id": "event_id"}),
     errors.EventSourceNotFoundError: Rule(NOT_FOUND, "EVENT_SOURCE_NOT_FOUND", {"run_id": "run_id"}),
     errors.ScheduleNotFoundError: Rule(NOT_FOUND, "SCHEDULE_NOT_FOUND", {"schedule_id": "schedule_id"}),
+    errors.TokenNotFoundError: Rule(NOT_FOUND, "TOKEN_NOT_FOUND", {"token": "token"}),
     errors.LogExpiredError: Rule(OUT_OF_RANGE, "LOG_EXPIRED", {"process_execution_id": "attempt_id", "step": "step"}),
     # Refused however often it is asked for.
     UnreadableRequestError: Rule(INVALID_ARGUMENT, "UNREADABLE_REQUEST", text="cannot read the request: {error}"),
@@ -101,6 +104,7 @@ RULES: Mapping[type[Exception], Rule] = {
     errors.NotApproverError: Rule(
         PERMISSION_DENIED, "NOT_AN_APPROVER", {"step": "step", "caller": "caller", "approvers": "approvers"}
     ),
+    TokenExistsError: Rule(ALREADY_EXISTS, "TOKEN_EXISTS", {"token": "args"}, "token {error.args[0]!r} already exists"),
     # In another state than it must be.
     errors.RunTerminalError: Rule(
         FAILED_PRECONDITION, "RUN_ALREADY_TERMINAL", {"run_id": "run.id", "state": "run.state.value"}
@@ -267,5 +271,7 @@ _SPECIAL: Mapping[type[BaseException], Callable[[Any], status_pb2.Status]] = {
     WorkflowExistsError: _name_taken,
     JobInUseError: _job_in_use,
     TooManyCallsError: _too_many_calls,
+    errors.InvalidCredentialError: lambda error: _make(UNAUTHENTICATED, error, error.reason.value),
+    errors.NotPermittedError: lambda error: _make(PERMISSION_DENIED, error, error.reason.value),
     DeadLetterClosedError: _dead_letter_closed,
 }

@@ -35,6 +35,9 @@ EngineError
 ├── BadPositionError
 ├── LogExpiredError
 ├── ZoneGoneError
+├── InvalidCredentialError      has its reason
+├── NotPermittedError           has its reason
+├── TokenNotFoundError
 ├── StoppingError
 └── RefusedError                has the health condition that is the cause
     └── DiskFullError           has the path and the free space
@@ -43,6 +46,7 @@ EngineError
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from enum import StrEnum
 
 from toban.definition import ParamError, Problem
 from toband.domain.not_started import NotStarted, NotStartedReason
@@ -306,6 +310,46 @@ class ZoneGoneError(EngineError):
             "install a newer tzdata, or give the schedule another zone"
         )
         self.schedule_id, self.zone = schedule_id, zone
+
+
+class CredentialReason(StrEnum):
+    """Why the identity of a call could not be established."""
+
+    REQUIRED = "CREDENTIAL_REQUIRED"
+    INVALID = "CREDENTIAL_INVALID"
+    EXPIRED = "CREDENTIAL_EXPIRED"
+    REVOKED = "CREDENTIAL_REVOKED"
+    STEP_ENDED = "STEP_ENDED"
+
+
+class PermissionReason(StrEnum):
+    """Why an identity may not make a call."""
+
+    ROLE = "ROLE_REQUIRED"
+    WORKFLOW = "WORKFLOW_NOT_PERMITTED"
+    STEP = "STEP_NOT_PERMITTED"
+
+
+class InvalidCredentialError(EngineError):
+    """The caller must identify itself, or with something else. The text tells an outsider nothing."""
+
+    def __init__(self, text: str, reason: CredentialReason) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class NotPermittedError(EngineError):
+    """The identity of the call may not make it."""
+
+    def __init__(self, text: str, reason: PermissionReason) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class TokenNotFoundError(EngineError):
+    def __init__(self, token: str) -> None:
+        super().__init__(f"there is no token {token!r}, or it was revoked before")
+        self.token = token
 
 
 class StoppingError(EngineError):

@@ -15,7 +15,7 @@ from toband.api.error_status import status_of
 from toband.api.request_errors import UnclearTimeError, UnreadableRequestError
 from toband.domain.run_model import DeadLetter, DeadLetterState, Run, RunState
 from toband.engine import errors
-from toband.ports import ConflictError, DeadLetterClosedError, JobInUseError, WorkflowExistsError
+from toband.ports import ConflictError, DeadLetterClosedError, JobInUseError, TokenExistsError, WorkflowExistsError
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 RUN = Run(id="r", workflow="w", version=1, created_at=NOW, state=RunState.FAILED)
@@ -62,6 +62,10 @@ CASES: list[tuple[Exception, str, str]] = [
     (errors.TooManyDefinitionsError(1000), "INVALID_ARGUMENT", "TOO_MANY_DEFINITIONS"),
     (errors.NothingToRunError("w", "only s"), "INVALID_ARGUMENT", "NOTHING_TO_RUN"),
     (errors.NotApproverError("s", "me", ["you"]), "PERMISSION_DENIED", "NOT_AN_APPROVER"),
+    *[(errors.InvalidCredentialError("why", each), "UNAUTHENTICATED", each.value) for each in errors.CredentialReason],
+    *[(errors.NotPermittedError("why", each), "PERMISSION_DENIED", each.value) for each in errors.PermissionReason],
+    (errors.TokenNotFoundError("ci"), "NOT_FOUND", "TOKEN_NOT_FOUND"),
+    (TokenExistsError("ci"), "ALREADY_EXISTS", "TOKEN_EXISTS"),
     (errors.RunTerminalError(RUN), "FAILED_PRECONDITION", "RUN_ALREADY_TERMINAL"),
     (errors.RunActiveError(RUN), "FAILED_PRECONDITION", "RUN_NOT_TERMINAL"),
     (errors.RunInUseError(RUN), "FAILED_PRECONDITION", "RUN_IN_USE"),

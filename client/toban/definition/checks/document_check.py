@@ -8,7 +8,7 @@ from typing import Any
 
 from toban.definition.checks.artifacts_check import check_inputs
 from toban.definition.checks.event_check import read_watch
-from toban.definition.checks.identity import (
+from toban.definition.checks.ids_and_titles import (
     ListedIds,
     check_key,
     check_keyed,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from toban.definition.checks.identity import check_keyed
+from toban.definition.checks.ids_and_titles import check_keyed
 from toban.definition.checks.start_check import START_FIELDS, Start, read_start
 from toban.definition.checks.step_builder import build_step
 from toban.definition.checks.step_check import check_step_templates, read_layer, settle
