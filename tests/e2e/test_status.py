@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -154,3 +158,49 @@ def test_a_live_screen_ends_cleanly(daemon: Daemon, command: tuple[str, ...], en
     assert terminal.raw.rstrip().endswith(b"\x1b[?25h\x1b[?1049l")
     pictures = terminal.raw.decode().split("\x1b[H")[1:]
     assert all(picture.count("\n") < 10 for picture in pictures), "no picture is higher than the terminal"
+
+
+@pytest.mark.usefixtures("scene")
+def test_the_watched_status_follows_runs_across_a_restart(daemon: Daemon, toban: Toban) -> None:
+    terminal = Terminal("--server", daemon.socket, "status", "--watch", "--interval", "3600", rows=40, columns=120)
+    terminal.wait_for("nightly")
+    toban("run", "nightly")
+    terminal.wait_for("nightly#2")
+    daemon.kill()
+    terminal.wait_for("no answer from the daemon for ")
+    daemon.start()
+    toban("run", "nightly")
+    terminal.wait_for("nightly#3")
+    terminal.press("q")
+    assert terminal.end_with_modes()[0] == 0
+
+
+def test_many_changes_are_drawn_together(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "state") as daemon:
+        daemon.apply(
+            json.dumps({"name": "quick", "description": "x", "overlap": "allow", "steps": {"a": {"run": "true"}}})
+        )
+        terminal = Terminal("--server", daemon.socket, "status", "--watch", rows=40, columns=120)
+        terminal.wait_for("never ran")
+        before, began = terminal.raw.count(b"\x1b[H"), time.monotonic()
+        for _ in range(40):
+            daemon.run("quick")
+        terminal.wait_for("#40")
+        took = time.monotonic() - began
+        assert terminal.raw.count(b"\x1b[H") - before <= took / 0.4 + took + 2
+        terminal.press("q")
+        assert terminal.end_with_modes()[0] == 0
+
+
+@pytest.mark.usefixtures("scene")
+def test_programs_watch_the_status_by_line(daemon: Daemon, toban: Toban) -> None:
+    command = [sys.executable, "-m", "toban.cli", "--server", daemon.socket, "status", "--watch", "-o", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert json.loads(program.stdout.readline())["daemon"]["pid"] == daemon.pid
+        number = toban("run", "nightly", "-o", "json").data["number"]
+        for line in program.stdout:
+            if line.strip() and int(json.loads(line)["failures"][0]["number"]) == number:
+                break
+        program.send_signal(signal.SIGINT)
+        assert program.wait(60) == 0

@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -20,6 +21,8 @@ _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 _HOME: Final = "\x1b[H"
 _REST_OF_LINE: Final = "\x1b[K"
 _REST_OF_SCREEN: Final = "\x1b[J"
+# Seconds between two looks at whether there is news.
+_NEWS_WITHIN: Final = 0.1
 
 
 class _Frame(io.TextIOWrapper):
@@ -37,19 +40,38 @@ class _Frame(io.TextIOWrapper):
         return self.read().rstrip("\n").split("\n")
 
 
-def repeat(write: Callable[[], None], interval: float) -> None:
-    """Calls `write`, which prints one picture, every `interval` seconds until q or Ctrl-C; restores the terminal."""
-    with contextlib.suppress(KeyboardInterrupt):
-        if not is_terminal():
-            while True:
-                write()
-                print(flush=True)
-                time.sleep(interval)
-        with _whole_screen(), _keys() as pressed:
-            while True:
-                _draw(write)
-                if pressed(interval):
+def repeat(write: Callable[[], None], interval: float, news: threading.Event | None = None) -> None:
+    """Calls `write`, which prints one picture, every `interval` seconds until q or Ctrl-C; restores the terminal.
+
+    With `news`, also whenever it is set; elsewhere than on a terminal only then.
+    """
+    if not is_terminal():
+        repeat_lines(write, interval, news)
+        return
+    with contextlib.suppress(KeyboardInterrupt), _whole_screen(), _keys() as pressed:
+        while True:
+            _draw(write)
+            until = time.monotonic() + interval
+            while (left := until - time.monotonic()) > 0 and not (news and news.is_set()):
+                if pressed(left if news is None else min(left, _NEWS_WITHIN)):
                     return
+            if news:
+                news.clear()
+
+
+def repeat_lines(write: Callable[[], None], interval: float, news: threading.Event | None = None) -> None:
+    """As `repeat`, one picture below the other."""
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            write()
+            print(flush=True)
+            if news is None:
+                time.sleep(interval)
+                continue
+            # On Windows, Ctrl-C does not end a wait.
+            while not news.wait(_NEWS_WITHIN):
+                pass
+            news.clear()
 
 
 def _draw(write: Callable[[], None]) -> None:
