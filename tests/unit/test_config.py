@@ -237,7 +237,7 @@ def test_a_socket_path_must_fit() -> None:
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
-        ("postgresql://me:se%40cret@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:se%40cret@host/db", "postgresql://me:***@host/db"),  # not a secret: an example
         ("postgresql://me@host/db", "postgresql://me@host/db"),
         ("postgresql://me:me@host/db", "postgresql://me:***@host/db"),
         ("postgresql://host/db?password=hidden", "postgresql://host/db?password=***"),

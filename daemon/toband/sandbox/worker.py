@@ -32,8 +32,7 @@ def main(memory: int) -> None:
     _limit_memory(memory)
     _write(answers, READY)
     while (data := _read(requests)) is not None:
-        # Only the daemon writes to this pipe.
-        function, args, seconds = pickle.loads(data)  # noqa: S301
+        function, args, seconds = pickle.loads(data)  # noqa: S301 - only the daemon writes to this pipe
         _write(answers, _answered(function, args, seconds))
 
 

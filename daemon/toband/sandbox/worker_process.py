@@ -84,8 +84,7 @@ class WorkerProcess:
         finally:
             if not done:
                 self.kill()
-        # The daemon's own code wrote it.
-        succeeded, found = pickle.loads(answer)  # noqa: S301
+        succeeded, found = pickle.loads(answer)  # noqa: S301 - written by the daemon's own code
         if succeeded:
             return found
         if isinstance(found, MemoryError):

@@ -156,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dir",
         metavar="DIR",
-        default=os.environ.get("TMPDIR", "/var/tmp"),
+        default=os.environ.get("TMPDIR", "/var/tmp"),  # noqa: S108 - files get names of mkdtemp
         help="where both sides keep their files, on a disk (default: $TMPDIR, or else /var/tmp)",
     )
     return parser

@@ -158,7 +158,7 @@ class StoredRuns:
 
 def _check(connection: sqlite3.Connection, table: str, count: int) -> None:
     """Raises BenchError unless the table has so many rows."""
-    (found,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    (found,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - a constant
     if found != count:
         raise BenchError(f"cannot measure: there are {found} {table}, not {count}")
 
@@ -209,7 +209,7 @@ def _copy(
     values = ", ".join(changed.get(column, f'"{column}"') for column in columns)
     names = ", ".join(f'"{column}"' for column in columns)
     connection.execute(
-        f"WITH RECURSIVE numbers(n) AS (SELECT {first} WHERE {first} <= {last} "
+        f"WITH RECURSIVE numbers(n) AS (SELECT {first} WHERE {first} <= {last} "  # noqa: S608 - constants
         f"UNION ALL SELECT n + 1 FROM numbers WHERE n < {last}) "
         f"INSERT INTO {table} ({names}) SELECT {values} FROM numbers, (SELECT * FROM {table} WHERE {which})"
     )

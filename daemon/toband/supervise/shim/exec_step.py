@@ -257,7 +257,7 @@ def _become(
         env = env_files.environment(boot, guarded=who is None and os.geteuid() == 0)
         program = _found(argv[0], env)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.execve(program, argv, env)  # noqa: S606
+        os.execve(program, argv, env)  # noqa: S606 - the command of the definition
     except BaseException as error:
         reason = error.strerror if isinstance(error, OSError) else str(error) or repr(error)
         what = f"cannot {doing}{reason}" if doing else reason

@@ -70,8 +70,8 @@ def _map_not_started(connection: sa.Connection) -> None:
     emitted = "UPDATE fires SET event_id = substr(detail, 7), detail = '' WHERE detail LIKE 'event %'"
     connection.execute(sa.text(f"{emitted} AND outcome IN ('FIRED', 'CAUGHT_UP')"))
     for table in ("fires", "event_runs"):
-        found = connection.execute(sa.text(f"SELECT DISTINCT detail FROM {table} WHERE detail <> ''"))  # noqa: S608
-        update = sa.text(f"UPDATE {table} SET reason = :reason, detail = :detail WHERE detail = :was")  # noqa: S608
+        found = connection.execute(sa.text(f"SELECT DISTINCT detail FROM {table} WHERE detail <> ''"))  # noqa: S608 - constants
+        update = sa.text(f"UPDATE {table} SET reason = :reason, detail = :detail WHERE detail = :was")  # noqa: S608 - constants
         for (text,) in found.all():
             reason, detail = _not_started(text)
             connection.execute(update, {"was": text, "reason": reason, "detail": detail})

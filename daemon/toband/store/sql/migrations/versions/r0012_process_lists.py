@@ -15,7 +15,7 @@ NOT_WELL = "state IN ('FAILED', 'TIMED_OUT', 'CANCELLED', 'LOST')"
 
 def upgrade() -> None:
     op.add_column(TABLE, sa.Column("workflow", KEY, nullable=False, server_default=sa.text("''")))
-    op.execute(f"UPDATE {TABLE} SET workflow = (SELECT workflow FROM runs WHERE runs.id = {TABLE}.run_id)")  # noqa: S608
+    op.execute(f"UPDATE {TABLE} SET workflow = (SELECT workflow FROM runs WHERE runs.id = {TABLE}.run_id)")  # noqa: S608 - constants
     op.create_index(f"ix_{TABLE}_workflow_id", TABLE, ["workflow", "id"])
     for columns, condition in (
         (["job", "id"], "job <> ''"),
