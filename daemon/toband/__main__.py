@@ -62,6 +62,7 @@ def _serve(config: Config, *, take_over: bool, new_database: bool) -> int:
     # gRPC's core would otherwise write its own lines into the log.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from toband import daemon_log, memory_trim
+    from toband.api.access_rules import NoAccessRuleError
     from toband.api.server import ListenError
     from toband.ports import StoreError, StoreTakenOverError
 
@@ -76,7 +77,7 @@ def _serve(config: Config, *, take_over: bool, new_database: bool) -> int:
     except StoreTakenOverError as error:
         print(f"toband: {error}", file=sys.stderr)
         return exit_codes.REPLACED
-    except (StateDirError, StoreError, ListenError) as error:
+    except (StateDirError, StoreError, ListenError, NoAccessRuleError) as error:
         print(f"toband: {error}", file=sys.stderr)
         return exit_codes.FAILED
     except OSError as error:

@@ -1,31 +1,69 @@
-"""Interceptor of every call: wait for a slot of its lane, read the request, handle it."""
+"""Interceptor of every call: who calls, a slot of its lane, the request, whether it is permitted, the handler."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
-from typing import Any, cast
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol, cast
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
-from toband.api.call_limits import Lanes, TooManyCallsError
+from toband.api.call_limits import Lanes
 from toband.api.common_requests import check_texts
 from toband.api.handler import Context, abort
-from toband.api.request_errors import InvalidFieldError, UnreadableRequestError
+from toband.api.request_errors import UnreadableRequestError
+from toband.domain.access_rule import AccessRule
+from toband.domain.identity import Identity
+from toband.engine.access import call_identity
+from toband.engine.access.authentication import Authenticator, Credentials, Door
+from toband.engine.access.live_streams import LiveStreams
+from toband.engine.errors import CredentialReason, InvalidCredentialError, NotPermittedError, PermissionReason
 from toband.memory_trim import STREAM, Trimmer
 
 _Parse = Callable[[bytes], Any]
 _Handler = Any
 
 
-class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Refuses calls beyond the limits of their lane, and unreadable requests, with the usual error details."""
+class PermissionCheck(Protocol):
+    async def check(self, identity: Identity, rule: AccessRule, request: Message) -> None:
+        """Raises NotPermittedError."""
+        ...
 
-    def __init__(self, lanes: Lanes) -> None:
-        self._lanes = lanes
-        self._trimmer = Trimmer()
+
+class RoleCheck:
+    """Checks the least role, and nothing of the target."""
+
+    async def check(self, identity: Identity, rule: AccessRule, request: Message) -> None:
+        if not identity.has(rule.role):
+            needed = rule.role.label if rule.role is not None else "none"
+            raise NotPermittedError(f"{rule.method} needs the role {needed}", PermissionReason.ROLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallGate:
+    """What every door shares."""
+
+    lanes: Lanes
+    rules: Mapping[str, AccessRule | None]
+    authenticator: Authenticator
+    permissions: PermissionCheck
+    streams: LiveStreams
+    trimmer: Trimmer
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Of one door. Refusals have the usual error details.
+
+    Every call is handled as a stream of requests: the identity is established before the request is read.
+    """
+
+    def __init__(self, gate: CallGate, door: Door) -> None:
+        self._gate = gate
+        self._door = door
 
     async def intercept_service(
         self,
@@ -35,65 +73,140 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        lane = self._lanes.of(str(handler_call_details.method))
+        method = str(handler_call_details.method)
+        if handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(cast(Any, self._streaming(handler, method)))
+        return grpc.stream_unary_rpc_method_handler(cast(Any, self._single(handler, method)))
+
+    def _single(self, handler: _Handler, method: str) -> _Handler:
+        async def call(_: object, context: Context) -> bytes:
+            identity = await self._entered(method, context, weight=1)
+            request = await self._request(handler, method, identity, context)
+            answer = await handler.unary_unary(request, context)
+            return cast(bytes, handler.response_serializer(answer))
+
+        return call
+
+    def _streaming(self, handler: _Handler, method: str) -> _Handler:
+        async def call(raws: AsyncIterator[bytes], context: Context) -> None:
+            identity = await self._entered(method, context, weight=STREAM)
+            if handler.request_streaming:
+                answers = handler.stream_stream(self._requests(raws, handler, method, identity, context), context)
+            else:
+                request = await self._request(handler, method, identity, context)
+                answers = handler.unary_stream(request, context)
+            with _ended_with_credential(self._gate.streams, identity) as ended:
+                try:
+                    await _written(answers, handler.response_serializer, context)
+                except asyncio.CancelledError:
+                    if ended.error is None:
+                        raise
+                    cast("asyncio.Task[Any]", asyncio.current_task()).uncancel()
+            if ended.error is not None:
+                await abort(context, ended.error)
+
+        return call
+
+    async def _entered(self, method: str, context: Context, *, weight: int) -> Identity | None:
+        """The identity of the caller; None if the method needs none. The call then has a slot of its lane."""
+        identity = None
         try:
+            if self._gate.rules.get(method) is not None:
+                identity = await self._gate.authenticator.identify(self._door, _credentials(context))
+                call_identity.enter(identity, f"{self._door.address} {_peer(context)}".rstrip())
+            lane = self._gate.lanes.of(method)
             await lane.enter()
-        except TooManyCallsError as error:
-            return _refusing(handler, error)
-        task = cast("asyncio.Task[Any]", asyncio.current_task())
-        weight = STREAM if handler.response_streaming else 1
+        except Exception as error:
+            await abort(context, error)
 
         def over(_: object) -> None:
             lane.leave()
-            self._trimmer.ended(weight)
+            self._gate.trimmer.ended(weight)
 
         # The task ends with the call, however that ends.
-        task.add_done_callback(over)
-        return _reading(handler)
+        cast("asyncio.Task[Any]", asyncio.current_task()).add_done_callback(over)
+        return identity
+
+    async def _request(self, handler: _Handler, method: str, identity: Identity | None, context: Context) -> Any:
+        raw = await context.read()
+        if raw is grpc.aio.EOF:
+            await abort(context, UnreadableRequestError("the call has no request"))
+        return await self._permitted(cast(bytes, raw), handler, method, identity, context)
+
+    async def _requests(
+        self,
+        raws: AsyncIterator[bytes],
+        handler: _Handler,
+        method: str,
+        identity: Identity | None,
+        context: Context,
+    ) -> AsyncIterator[Any]:
+        async for raw in raws:
+            yield await self._permitted(raw, handler, method, identity, context)
+
+    async def _permitted(
+        self, raw: bytes, handler: _Handler, method: str, identity: Identity | None, context: Context
+    ) -> Any:
+        """The parsed request, if the identity may make it."""
+        try:
+            request = _parsed(raw, handler.request_deserializer)
+            rule = self._gate.rules.get(method)
+            if rule is not None and identity is not None:
+                await self._gate.permissions.check(identity, rule, request)
+        except Exception as error:
+            await abort(context, error)
+        return request
 
 
-def _refusing(handler: _Handler, error: Exception) -> _Handler:
-    async def refuse(request: object, context: Context) -> None:
-        await abort(context, error)
-
-    # A client sees the same refusal for a call with one answer and for a stream.
-    if handler.request_streaming:
-        return grpc.stream_unary_rpc_method_handler(cast(Any, refuse))
-    return grpc.unary_unary_rpc_method_handler(cast(Any, refuse))
+@dataclass(slots=True)
+class _End:
+    error: InvalidCredentialError | None = None
 
 
-def _reading(handler: _Handler) -> _Handler:
-    """The handler, with its request read here so that an unreadable request gets an error with details."""
-    parse = cast(_Parse, handler.request_deserializer)
-    serialize = handler.response_serializer
-    if handler.request_streaming:
-        many = _many_to_many(handler.stream_stream, parse)
-        return grpc.stream_stream_rpc_method_handler(cast(Any, many), None, serialize)
-    if handler.response_streaming:
-        one = _one_to_many(handler.unary_stream, parse, serialize)
-        return grpc.unary_stream_rpc_method_handler(cast(Any, one))
-    single = _one_to_one(handler.unary_unary, parse)
-    return grpc.unary_unary_rpc_method_handler(cast(Any, single), None, serialize)
+@contextmanager
+def _ended_with_credential(streams: LiveStreams, identity: Identity | None) -> Iterator[_End]:
+    """Cancels the task of a stream when the credential of its caller ends; the error is then set."""
+    end = _End()
+    if identity is None:
+        yield end
+        return
+    task = cast("asyncio.Task[Any]", asyncio.current_task())
+
+    def over(error: InvalidCredentialError) -> None:
+        if end.error is None:
+            end.error = error
+            task.cancel()
+
+    timer = None
+    if identity.expires_at is not None:
+        expired = InvalidCredentialError("the credential has expired", CredentialReason.EXPIRED)
+        left = (identity.expires_at - datetime.now(UTC)).total_seconds()
+        timer = asyncio.get_running_loop().call_later(max(0.0, left), over, expired)
+    try:
+        with streams.open(identity.credential, over):
+            yield end
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
-def _one_to_one(behavior: Callable[..., Awaitable[Any]], parse: _Parse) -> _Handler:
-    async def call(raw: bytes, context: Context) -> Any:
-        return await behavior(await _parsed(raw, parse, context), context)
+def _credentials(context: Context) -> Credentials:
+    given = {str(key): value for key, value in context.invocation_metadata() or ()}
+    authorization = given.get("authorization", "")
+    return Credentials(authorization=authorization if isinstance(authorization, str) else "")
 
-    return call
+
+def _peer(context: Context) -> str:
+    """Where a call came from; empty for a socket, whose peers have no address."""
+    peer = context.peer()
+    return "" if peer.startswith("unix") else peer
 
 
-def _one_to_many(
-    behavior: Callable[..., AsyncGenerator[Any]], parse: _Parse, serialize: Callable[[Any], bytes]
-) -> _Handler:
-    async def call(raw: bytes, context: Context) -> None:
-        request = await _parsed(raw, parse, context)
-        async with aclosing(behavior(request, context)) as answers:
-            # While a reader does not take an answer, only its bytes stay in memory.
-            async for data in _serialized(answers, serialize):
-                await context.write(data)
-
-    return call
+async def _written(answers: AsyncGenerator[Any], serialize: Callable[[Any], bytes], context: Context) -> None:
+    async with aclosing(answers):
+        # While a reader does not take an answer, only its bytes stay in memory.
+        async for data in _serialized(answers, serialize):
+            await context.write(data)
 
 
 async def _serialized(answers: AsyncIterator[Any], serialize: Callable[[Any], bytes]) -> AsyncIterator[bytes]:
@@ -103,25 +216,12 @@ async def _serialized(answers: AsyncIterator[Any], serialize: Callable[[Any], by
         yield data
 
 
-def _many_to_many(behavior: Callable[..., AsyncIterator[Any]], parse: _Parse) -> _Handler:
-    async def call(raws: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
-        async def requests() -> AsyncIterator[Any]:
-            async for raw in raws:
-                yield await _parsed(raw, parse, context)
-
-        async for answer in behavior(requests(), context):
-            yield answer
-
-    return call
-
-
-async def _parsed(raw: bytes, parse: _Parse, context: Context) -> Any:
+def _parsed(raw: bytes, parse: _Parse) -> Any:
+    """Raises UnreadableRequestError, InvalidFieldError."""
     try:
         request = parse(raw)
         if b"\0" in raw:
             check_texts(request)
     except (DecodeError, ValueError) as error:
-        await abort(context, UnreadableRequestError(str(error)))
-    except InvalidFieldError as error:
-        await abort(context, error)
+        raise UnreadableRequestError(str(error)) from None
     return request
