@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum, StrEnum
 from fnmatch import fnmatchcase
+from typing import TypeAlias
 
 
 class Role(IntEnum):
@@ -53,6 +54,19 @@ class Narrowing:
     @property
     def needs_labels(self) -> bool:
         return bool(self.labels)
+
+
+Visible: TypeAlias = "tuple[Narrowing, ...] | None"
+"""The workflows and jobs that a call may see: those that one of these covers. None: all."""
+
+
+def sees(visible: Visible, name: str, labels: Mapping[str, str]) -> bool:
+    return visible is None or any(each.covers(name, labels) for each in visible)
+
+
+def needs_labels(visible: Visible) -> bool:
+    """Whether names alone do not tell what is visible."""
+    return visible is not None and any(each.needs_labels for each in visible)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from toband.domain.identity import Visible
 from toband.domain.run_model import Attempt, AttemptState, Usage
 
 
@@ -22,6 +23,7 @@ class AttemptStore(Protocol):
         after: str = "",
         before: str = "",
         limit: int = 100,
+        visible: Visible = None,
     ) -> Sequence[Attempt]:
         """Newest first, with an id above `after` and below `before`."""
         ...

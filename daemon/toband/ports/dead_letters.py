@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
+from toband.domain.identity import Visible
 from toband.domain.run_model import DeadLetter, DeadLetterState
 
 
@@ -19,6 +20,7 @@ class DeadLetterStore(Protocol):
         states: Sequence[DeadLetterState] = (),
         before: str = "",
         limit: int = 100,
+        visible: Visible = None,
     ) -> Sequence[DeadLetter]:
         """Newest first, with an id below `before`."""
         ...

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from toban.definition import DefinitionKind
 from toband.domain.emitted_events import Cause
+from toband.domain.identity import Visible
 from toband.ports.records import PutResult, Request, StoredWorkflow, WorkflowText, WorkflowVersion
 
 
@@ -113,8 +114,17 @@ class DefinitionStore(Protocol):
         limit: int = 100,
         labels: Mapping[str, str] | None = None,
         kind: DefinitionKind | None = DefinitionKind.WORKFLOW,
+        visible: Visible = None,
     ) -> Sequence[StoredWorkflow]:
         """By name, behind `after`, without definitions. `kind` None: workflows and jobs."""
+        ...
+
+    async def labels_of(self, names: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        """The labels of those workflows and jobs that exist, by name."""
+        ...
+
+    async def count_definitions(self, *, visible: Visible = None) -> Mapping[DefinitionKind, int]:
+        """The number of workflows and of jobs; without kinds that have none."""
         ...
 
     async def list_file_owned(self) -> Sequence[StoredWorkflow]:

@@ -291,6 +291,14 @@ class PositionedChange(NamedTuple):
     entry: HistoryEntry
 
 
+class RunOrigin(NamedTuple):
+    """The workflow of a run, who caused it, and the run whose step started it as a child; empty if none."""
+
+    workflow: str
+    caller: str
+    parent_run: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSize:
     """The size of a run on disk: its whole directory, and its logs alone."""

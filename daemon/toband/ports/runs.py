@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from toband.domain.identity import Visible
 from toband.domain.run_model import Pin, Run, RunState, StepRun
-from toband.ports.records import HistoryEntry, PositionedChange, Request, RunChange, UpdateResult
+from toband.ports.records import HistoryEntry, PositionedChange, Request, RunChange, RunOrigin, UpdateResult
 
 
 class RunStore(Protocol):
@@ -56,6 +57,10 @@ class RunStore(Protocol):
         """The run with at most `limit` of its steps and instances, those with a position above `after`."""
         ...
 
+    async def run_origin(self, run_id: str) -> RunOrigin | None:
+        """The workflow of a run and what started it: one lookup by its key."""
+        ...
+
     async def defined_steps(self, run: Run) -> Sequence[StepRun]:
         """The steps of the definition as they are in the run, by position: without instances and attempts."""
         ...
@@ -73,11 +78,13 @@ class RunStore(Protocol):
         after: str = "",
         number: int = 0,
         ids: Collection[str] = (),
+        visible: Visible = None,
     ) -> Sequence[Run]:
         """Newest first (ids are uuid7 and sort by time), with an id below `before` and above `after`, without steps.
 
         `parent_run`: only its children; `retry_of`: only runs that repeat that run; `labels`: only runs with all of
-        them; `number`: only the run of the workflow with it; `ids`: only runs with one of these, at most 500.
+        them; `number`: only the run of the workflow with it; `ids`: only runs with one of these, at most 500;
+        `visible`: only runs of workflows that it covers.
         """
         ...
 

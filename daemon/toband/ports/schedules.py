@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from toband.domain.identity import Visible
 from toband.domain.run_model import Run
 from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.ports.records import Fired, Firing, Request
@@ -54,6 +55,7 @@ class ScheduleStore(Protocol):
         active_only: bool = True,
         of_subjects: bool = False,
         with_calendar: bool = False,
+        visible: Visible = None,
     ) -> Sequence[ScheduleEntry]:
         """By id (as text), behind `after`. `workflow`: its own, and those of subjects that start it.
 
@@ -134,6 +136,7 @@ class FireLedger(Protocol):
         before_schedule: str = "",
         after: datetime | None = None,
         limit: int = 100,
+        visible: Visible = None,
     ) -> Sequence[Fire]:
         """Ledger lines, latest due time first, then by schedule; due strictly between `after` and `before`.
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from toban.definition import DefinitionKind
+from toband.domain.identity import Visible
 from toband.domain.run_model import Run
 from toband.ports.records import StoredWorkflow
 
@@ -54,18 +55,21 @@ class SummaryStore(Protocol):
         labels: Mapping[str, str] | None = None,
         text: str = "",
         kind: DefinitionKind | None = None,
+        visible: Visible = None,
     ) -> Sequence[WorkflowSummary]:
         """By name, with a name above `after`: those with all of the labels, and `text` in any case in name or title."""
         ...
 
-    async def relevant_summaries(self, *, failed_since: datetime, limit: int) -> Sequence[WorkflowSummary]:
+    async def relevant_summaries(
+        self, *, failed_since: datetime, limit: int, visible: Visible = None
+    ) -> Sequence[WorkflowSummary]:
         """Those that matter most now: with active runs, newest first; with runs that failed since then, latest first;
         with schedules, earliest due time first; then by name. Without jobs that never ran and have no schedule.
         """
         ...
 
-    async def failed_runs(self, *, since: datetime, limit: int) -> Sequence[Run]:
+    async def failed_runs(self, *, since: datetime, limit: int, visible: Visible = None) -> Sequence[Run]:
         """Runs that failed or timed out since then, latest end first, without steps."""
         ...
 
-    async def run_totals(self, *, failed_since: datetime) -> RunTotals: ...
+    async def run_totals(self, *, failed_since: datetime, visible: Visible = None) -> RunTotals: ...

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, delete, insert, literal_column, select, text
 
+from toband.domain.identity import Visible
 from toband.domain.run_model import Attempt, AttemptState, Sample, Usage
 from toband.store.sql import ownership
 from toband.store.sql.columns import from_micros, to_micros
@@ -19,6 +20,7 @@ from toband.store.sql.open_database import OpenDatabase, reading
 from toband.store.sql.row_codec import ATTEMPT_COLUMNS, attempt_from
 from toband.store.sql.tables import ACTIVE_RUNS, BAD_ATTEMPTS, LIVE_ATTEMPTS, NOT_WELL, among, process_usage, runs
 from toband.store.sql.tables import process_executions as table
+from toband.store.sql.visible_rows import only_visible
 from toband.store.sql.writer import WriteSession
 
 
@@ -38,10 +40,11 @@ class SqlAttempts(OpenDatabase):
         after: str = "",
         before: str = "",
         limit: int = 100,
+        visible: Visible = None,
     ) -> Sequence[Attempt]:
         given = {"run_id": run_id, "job": job, "workflow": workflow, "step": step}
         wanted = {name: value for name, value in given.items() if value}
-        query = select(table)
+        query = only_visible(select(table), connection, table.c.workflow, visible)
         if after:
             query = query.where(table.c.id > after)
         if before:

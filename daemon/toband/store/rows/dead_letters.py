@@ -8,12 +8,14 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select, update
 
+from toband.domain.identity import Visible
 from toband.domain.run_model import DeadLetter, DeadLetterState, Run
 from toband.ports import DeadLetterClosedError, RunGoneError
 from toband.store.sql.keyset_paging import newest
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.row_codec import LETTER_COLUMNS, letter_from
 from toband.store.sql.tables import dead_letters as table
+from toband.store.sql.visible_rows import is_visible
 from toband.store.sql.writer import WriteSession
 
 _LETTER = select(table).where(table.c.id == bindparam("letter_id"))
@@ -32,8 +34,10 @@ class SqlDeadLetters(OpenDatabase):
         states: Sequence[DeadLetterState] = (),
         before: str = "",
         limit: int = 100,
+        visible: Visible = None,
     ) -> Sequence[DeadLetter]:
-        return [_letter(row) for row in newest(connection, table, workflow, states, before, limit)]
+        condition = None if visible is None else is_visible(connection, table.c.workflow, visible)
+        return [_letter(row) for row in newest(connection, table, workflow, states, before, limit, condition=condition)]
 
     @reading
     def get_dead_letter(self, connection: Connection, letter_id: str) -> DeadLetter | None:

@@ -10,9 +10,11 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
 from toban.definition import DefinitionKind
+from toband.domain.identity import Visible
 from toband.ports import StoredWorkflow, WorkflowText, WorkflowVersion
 from toband.store.sql.columns import from_json, to_json
 from toband.store.sql.tables import workflow_labels, workflow_uses, workflow_versions, workflows
+from toband.store.sql.visible_rows import only_visible
 from toband.store.sql.writer import WriteSession
 
 _WORKFLOW = select(workflows).where(workflows.c.name == bindparam("of_name"))
@@ -69,9 +71,10 @@ def read_users(connection: Connection, job: str) -> Sequence[str]:
     return connection.execute(_USERS, {"of_job": job}).scalars().all()
 
 
-def count(connection: Connection) -> Mapping[DefinitionKind, int]:
+def count(connection: Connection, visible: Visible = None) -> Mapping[DefinitionKind, int]:
     """By kind; without kinds that have none."""
-    return {kind: number for kind, number in connection.execute(_COUNT)}  # noqa: C416 - rows
+    query = only_visible(_COUNT, connection, workflows.c.name, visible)
+    return {kind: number for kind, number in connection.execute(query)}  # noqa: C416 - rows
 
 
 def workflow_from(stored: Mapping[str, Any], definition: WorkflowVersion | None = None) -> StoredWorkflow:

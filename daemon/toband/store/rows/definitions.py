@@ -11,6 +11,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from toban.definition import DefinitionKind
 from toband.domain.emitted_events import Cause
+from toband.domain.identity import Visible
 from toband.domain.run_model import run_name
 from toband.ports import (
     BY_API,
@@ -32,6 +33,7 @@ from toband.store.rows.definition_events import Action, DefinitionChanges
 from toband.store.rows.definition_rows import (
     add_version,
     changed_columns,
+    count,
     etag_of,
     find,
     header_of,
@@ -53,6 +55,7 @@ from toband.store.sql.tables import (
     workflow_versions,
     workflows,
 )
+from toband.store.sql.visible_rows import only_visible
 from toband.store.sql.writer import Undo, WriteSession
 
 _OLDEST_ACTIVE = (
@@ -63,6 +66,7 @@ _OLDEST_ACTIVE = (
 )
 _CHANGE = update(workflows).where(workflows.c.name == bindparam("of_name"))
 _TITLES = select(workflows.c.name, workflows.c.title).where(workflows.c.name.in_(bindparam("names", expanding=True)))
+_LABELS = select(workflows.c.name, workflows.c.labels).where(workflows.c.name.in_(bindparam("names", expanding=True)))
 _DELETE = delete(workflows).where(workflows.c.name == bindparam("of_name"))
 
 
@@ -249,19 +253,29 @@ class SqlDefinitions(OpenDatabase):
         limit: int = 100,
         labels: Mapping[str, str] | None = None,
         kind: DefinitionKind | None = DefinitionKind.WORKFLOW,
+        visible: Visible = None,
     ) -> Sequence[StoredWorkflow]:
         query, name = select(workflows), workflows.c.name
         if kind is not None:
             query = query.where(workflows.c.kind == kind)
-        for count, (label, content) in enumerate((labels or {}).items()):
-            labelled = workflow_labels.alias(f"label_{count}")
+        for number, (label, content) in enumerate((labels or {}).items()):
+            labelled = workflow_labels.alias(f"label_{number}")
             query = query.join(labelled, labelled.c.workflow == workflows.c.name).where(
                 labelled.c.label == label, labelled.c.content == content
             )
             # Walks along the first label, so that workflows without it are not read.
-            name = name if count else labelled.c.workflow
+            name = name if number else labelled.c.workflow
+        query = only_visible(query, connection, workflows.c.name, visible)
         query = query.where(name > after).order_by(name).limit(limit)
         return [workflow_from(dict(row)) for row in connection.execute(query).mappings()]
+
+    @reading
+    def labels_of(self, connection: Connection, names: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        return {row.name: row.labels for row in connection.execute(_LABELS, {"names": list(names)})}
+
+    @reading
+    def count_definitions(self, connection: Connection, *, visible: Visible = None) -> Mapping[DefinitionKind, int]:
+        return count(connection, visible)
 
     @reading
     def list_file_owned(self, connection: Connection) -> Sequence[StoredWorkflow]:

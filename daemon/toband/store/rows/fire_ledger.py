@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, and_, bindparam, delete, exists, func, not_, or_, select
 
 from toband.domain import overlap
+from toband.domain.identity import Visible
 from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import Run
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
@@ -22,6 +23,7 @@ from toband.store.sql.row_codec import not_started_columns, not_started_from
 from toband.store.sql.statements import Statements
 from toband.store.sql.tables import fires as table
 from toband.store.sql.tables import runs as all_runs
+from toband.store.sql.visible_rows import only_visible
 from toband.store.sql.writer import WriteSession
 
 FORGET_AT_ONCE = 1_000
@@ -140,6 +142,7 @@ class SqlFires(OpenDatabase):
         before_schedule: str = "",
         after: datetime | None = None,
         limit: int = 100,
+        visible: Visible = None,
     ) -> Sequence[Fire]:
         query = select(table).order_by(table.c.due_at.desc(), table.c.schedule_id.desc()).limit(limit)
         if schedule_id:
@@ -155,6 +158,7 @@ class SqlFires(OpenDatabase):
             query = query.where(table.c.due_at < before)
         if after is not None:
             query = query.where(table.c.due_at > after)
+        query = only_visible(query, connection, table.c.workflow, visible)
         return [_line_from(row) for row in connection.execute(query).mappings()]
 
     async def forget_fires(self, before: datetime, keep: int) -> int:

@@ -7,9 +7,11 @@ from typing import Final
 
 from sqlalchemy import Connection, Table, select
 
+from toband.domain.identity import Visible
 from toband.ports import IdKind
 from toband.store.sql.open_database import OpenDatabase, reading
 from toband.store.sql.tables import dead_letters, events, process_executions, runs, schedules
+from toband.store.sql.visible_rows import only_visible
 
 _TABLES: Final[Mapping[IdKind, Table]] = {
     IdKind.RUN: runs,
@@ -26,11 +28,16 @@ class SqlIds(OpenDatabase):
     """`toband.ports.IdStore`."""
 
     @reading
-    def find_ids(self, connection: Connection, kind: IdKind, part: str, limit: int) -> Sequence[str]:
+    def find_ids(
+        self, connection: Connection, kind: IdKind, part: str, limit: int, *, visible: Visible = None
+    ) -> Sequence[str]:
+        if kind is IdKind.EVENT and visible is not None:
+            return []
         of = _TABLES[kind].c.id
-        begin = select(of).where(of >= part, of < part + _BEHIND).order_by(of.desc()).limit(limit)
+        all_ids = only_visible(select(of), connection, _TABLES[kind].c.workflow, visible)
+        begin = all_ids.where(of >= part, of < part + _BEHIND).order_by(of.desc()).limit(limit)
         if found := connection.execute(begin).scalars().all():
             return found
         # Without an order, so that the smallest index is read and not the rows.
-        ends = select(of).where(of.endswith(part, autoescape=True)).limit(limit)
+        ends = all_ids.where(of.endswith(part, autoescape=True)).limit(limit)
         return sorted(connection.execute(ends).scalars(), reverse=True)

@@ -9,9 +9,19 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, and_, bindparam, exists, func, select, update
 
+from toband.domain.identity import Visible
 from toband.domain.overlap import is_full
 from toband.domain.run_model import INSTANCE_BITS, Pin, Run, RunState, StepRun, StepState, run_name
-from toband.ports import ActiveRunError, HistoryEntry, PositionedChange, Request, RunChange, RunGoneError, UpdateResult
+from toband.ports import (
+    ActiveRunError,
+    HistoryEntry,
+    PositionedChange,
+    Request,
+    RunChange,
+    RunGoneError,
+    RunOrigin,
+    UpdateResult,
+)
 from toband.store.rows import dead_letters, run_history, run_transitions
 from toband.store.rows.idempotent_calls import recall, remember
 from toband.store.sql.keyset_paging import between, newest, unindexed
@@ -41,6 +51,7 @@ from toband.store.sql.tables import (
     step_items,
     step_runs,
 )
+from toband.store.sql.visible_rows import is_visible, only_visible
 from toband.store.sql.writer import WriteSession
 
 # More steps than any run has.
@@ -51,6 +62,7 @@ _AT_ONCE = 500
 _RUNS_AT_ONCE = 20
 
 _RUN = select(runs).where(runs.c.id == bindparam("run_id"))
+_ORIGIN = select(runs.c.workflow, runs.c.caller, runs.c.parent_run).where(runs.c.id == bindparam("run_id"))
 _VALUES = select(run_values.c.params, run_values.c.event).where(run_values.c.run_id == bindparam("run_id"))
 _STEPS = (
     select(step_runs, process_executions, step_items.c.item)
@@ -130,6 +142,11 @@ class SqlRuns(OpenDatabase):
         return _find(connection, run_id, after, limit)
 
     @reading
+    def run_origin(self, connection: Connection, run_id: str) -> RunOrigin | None:
+        row = connection.execute(_ORIGIN, {"run_id": run_id}).first()
+        return None if row is None else RunOrigin(*row)
+
+    @reading
     def defined_steps(self, connection: Connection, run: Run) -> Sequence[StepRun]:
         found: list[StepRun] = []
         for first in range(0, run.total_steps, _AT_ONCE):
@@ -157,6 +174,7 @@ class SqlRuns(OpenDatabase):
         after: str = "",
         number: int = 0,
         ids: Collection[str] = (),
+        visible: Visible = None,
     ) -> Sequence[Run]:
         if number or ids:
             others = {"parent_run": parent_run, "retry_of": retry_of}
@@ -179,10 +197,12 @@ class SqlRuns(OpenDatabase):
             elif workflow:
                 query = query.where(run_labels.c.workflow == workflow)
         else:
-            found = newest(connection, runs, workflow, states, before, limit, after=after)
+            condition = None if visible is None else is_visible(connection, runs.c.workflow, visible)
+            found = newest(connection, runs, workflow, states, before, limit, after=after, condition=condition)
             return [header(tuple(row)) for row in found]
         if states:
             query = query.where(unindexed(runs.c.state).in_([state.value for state in states]))
+        query = only_visible(query, connection, runs.c.workflow, visible)
         return [header(tuple(row)) for row in connection.execute(query)]
 
     @writing

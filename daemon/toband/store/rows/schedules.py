@@ -28,6 +28,7 @@ from sqlalchemy import (
 
 from toban.definition.timing.cron import REBOOT
 from toban.definition.timing.schedule_spec import Schedule
+from toband.domain.identity import Visible
 from toband.domain.schedule_model import ScheduleEntry
 from toband.ports import Request, RequestReusedError, WorkflowText
 from toband.store.rows.idempotent_calls import recall, remember
@@ -35,6 +36,7 @@ from toband.store.sql.columns import from_json, to_json
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.tables import fires
 from toband.store.sql.tables import schedules as table
+from toband.store.sql.visible_rows import only_visible
 from toband.store.sql.writer import WriteSession
 
 FORGET_AT_ONCE = 1_000
@@ -147,6 +149,7 @@ class SqlSchedules(OpenDatabase):
         active_only: bool = True,
         of_subjects: bool = False,
         with_calendar: bool = False,
+        visible: Visible = None,
     ) -> Sequence[ScheduleEntry]:
         query = select(table).where(table.c.id > after).order_by(table.c.id).limit(limit)
         if of_subjects:
@@ -159,7 +162,7 @@ class SqlSchedules(OpenDatabase):
             query = query.where(table.c.workflow == workflow)
         if active_only:
             query = query.where(_ACTIVE)
-        return _entries(connection, query)
+        return _entries(connection, only_visible(query, connection, table.c.workflow, visible))
 
     @reading
     def get_schedule(self, connection: Connection, schedule_id: str) -> ScheduleEntry | None:

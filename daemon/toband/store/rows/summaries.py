@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 
 from toban.definition import DefinitionKind
+from toband.domain.identity import Visible
 from toband.domain.run_model import Run, RunState
 from toband.ports.summaries import FAILURES_COUNTED, RATED_RUNS, RunTotals, WorkflowSummary
 from toband.store.rows.definition_rows import workflow_from
@@ -39,6 +40,7 @@ from toband.store.sql.tables import (
     workflow_labels,
     workflows,
 )
+from toband.store.sql.visible_rows import is_visible, only_visible
 
 # Below the limit of parameters that a statement has in either database.
 _AT_ONCE = 500
@@ -112,13 +114,19 @@ _NAMED = _SUMMARY.where(workflows.c.name.in_(bindparam("names", expanding=True))
 _RUNS = select(runs).where(runs.c.id.in_(bindparam("run_ids", expanding=True)))
 
 
-def _failed(*columns: ColumnElement[Any]) -> Select[Any]:
+def _failed(*columns: ColumnElement[Any], condition: ColumnElement[bool] | None = None) -> Select[Any]:
     """Of the last failed runs, latest end first: one walk along the index per state."""
     narrow = dict.fromkeys((runs.c.id, runs.c.finished_at, *columns)) if columns else runs.c
+    others = [] if condition is None else [condition]
     pages = [
         select(*narrow)
         # The condition of the index, or SQLite does not use it.
-        .where(text(HAS_FAILED), runs.c.state == literal_column(f"'{state}'"), runs.c.finished_at >= bindparam("since"))
+        .where(
+            text(HAS_FAILED),
+            runs.c.state == literal_column(f"'{state}'"),
+            runs.c.finished_at >= bindparam("since"),
+            *others,
+        )
         .order_by(runs.c.finished_at.desc(), runs.c.id.desc())
         .limit(bindparam("at_most"))
         .subquery()
@@ -170,8 +178,9 @@ class SqlSummaries(OpenDatabase):
         labels: Mapping[str, str] | None = None,
         text: str = "",
         kind: DefinitionKind | None = None,
+        visible: Visible = None,
     ) -> Sequence[WorkflowSummary]:
-        query, name = select(workflows.c.name), workflows.c.name
+        query, name = only_visible(select(workflows.c.name), connection, workflows.c.name, visible), workflows.c.name
         for count, (label, content) in enumerate((labels or {}).items()):
             labelled = workflow_labels.alias(f"label_{count}")
             query = query.join(labelled, labelled.c.workflow == workflows.c.name).where(
@@ -194,14 +203,14 @@ class SqlSummaries(OpenDatabase):
 
     @reading
     def relevant_summaries(
-        self, connection: Connection, *, failed_since: datetime, limit: int
+        self, connection: Connection, *, failed_since: datetime, limit: int, visible: Visible = None
     ) -> Sequence[WorkflowSummary]:
         sources: list[tuple[Select[Any], dict[str, Any]]] = [
-            (_BUSY, {"at_most": limit}),
+            (only_visible(_BUSY, connection, runs.c.workflow, visible), {"at_most": limit}),
             # One workflow may have failed often: more runs are read than workflows are wanted.
-            (_FAILING, {"since": failed_since, "at_most": min(4 * limit, FAILURES_COUNTED)}),
-            (_DUE, {"at_most": limit}),
-            (_FIRST, {"at_most": limit}),
+            (_failing(connection, visible), {"since": failed_since, "at_most": min(4 * limit, FAILURES_COUNTED)}),
+            (only_visible(_DUE, connection, schedules.c.workflow, visible), {"at_most": limit}),
+            (only_visible(_FIRST, connection, workflows.c.name, visible), {"at_most": limit}),
         ]
         names: dict[str, None] = {}
         for query, values in sources:
@@ -213,20 +222,38 @@ class SqlSummaries(OpenDatabase):
         return _summaries(connection, list(names)[:limit])
 
     @reading
-    def failed_runs(self, connection: Connection, *, since: datetime, limit: int) -> Sequence[Run]:
-        rows = connection.execute(_FAILED, {"since": since, "at_most": limit})
+    def failed_runs(
+        self, connection: Connection, *, since: datetime, limit: int, visible: Visible = None
+    ) -> Sequence[Run]:
+        failed = _FAILED if visible is None else _failed(condition=is_visible(connection, runs.c.workflow, visible))
+        rows = connection.execute(failed, {"since": since, "at_most": limit})
         return [header(tuple(row)) for row in rows]
 
     @reading
-    def run_totals(self, connection: Connection, *, failed_since: datetime) -> RunTotals:
-        counts = {state: int(count) for state, count in connection.execute(_ACTIVE)}
+    def run_totals(self, connection: Connection, *, failed_since: datetime, visible: Visible = None) -> RunTotals:
+        active = only_visible(_ACTIVE, connection, runs.c.workflow, visible)
+        disabled = only_visible(_DISABLED, connection, workflows.c.name, visible)
+        counts = {state: int(count) for state, count in connection.execute(active)}
         failed = {"since": failed_since, "at_most": FAILURES_COUNTED}
         return RunTotals(
-            disabled=connection.execute(_DISABLED).scalar_one(),
+            disabled=connection.execute(disabled).scalar_one(),
             running=counts.get(RunState.RUNNING, 0),
             waiting=counts.get(RunState.PENDING, 0),
-            failures=connection.execute(_FAILURES, failed).scalar_one(),
+            failures=connection.execute(_failures(connection, visible), failed).scalar_one(),
         )
+
+
+def _failing(connection: Connection, visible: Visible) -> Select[Any]:
+    if visible is None:
+        return _FAILING
+    return _failed(runs.c.workflow, condition=is_visible(connection, runs.c.workflow, visible))
+
+
+def _failures(connection: Connection, visible: Visible) -> Select[Any]:
+    if visible is None:
+        return _FAILURES
+    found = _failed(runs.c.id, condition=is_visible(connection, runs.c.workflow, visible))
+    return select(func.count()).select_from(found.subquery())
 
 
 def _stored(connection: Connection, names: Sequence[str]) -> set[str]:

@@ -18,8 +18,11 @@ def newest(
     limit: int,
     *,
     after: str = "",
+    condition: ColumnElement[bool] | None = None,
 ) -> Sequence[Row[Any]]:
     """At most `limit` rows with an id below `before` and above `after`, of a table with columns `workflow`, `state`.
+
+    `condition` must not choose an index: see `unindexed`.
 
     One index walk per state, each cut at the limit, so that rows in other states are not read.
     """
@@ -27,6 +30,8 @@ def newest(
     if states and len(wanted) == len(type(states[0])):
         wanted = []
     pages = [_page(table, workflow, state, after, before, limit) for state in wanted or [None]]
+    if condition is not None:
+        pages = [page.where(condition) for page in pages]
     if len(pages) == 1:
         return connection.execute(pages[0]).all()
     merged = union_all(*(select(page.subquery()) for page in pages)).subquery()
