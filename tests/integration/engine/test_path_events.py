@@ -87,6 +87,7 @@ async def test_from_the_definition_to_the_event(scene: Scene, tmp_path: Path) ->
         "path": str(folder / "one"),
         "change": "added",
         "workflow": "sort",
+        "workflow_title": "sort",
         "watch": str(folder),
     }
     # One that is disabled watches nothing, and so nobody does.
