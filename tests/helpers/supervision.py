@@ -20,7 +20,7 @@ from helpers.wait import DEADLINE, wait_for
 from toban.definition import Resources
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided, Event
 from toband.domain.run_model import Attempt, AttemptState, TreeCause
-from toband.ports import Launch, LogKind
+from toband.ports import Launch, LogKind, SecretMaterial
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch.launcher import ProcessLauncher, ShimPatience
 from toband.supervise.launch.shim_pool import PARKED
@@ -89,6 +89,7 @@ def new_launch(
     resources: Resources | None = None,
     log_limit: int | None = None,
     stdin: str | None = None,
+    secrets: SecretMaterial | None = None,
 ) -> Launch:
     return Launch(
         attempt=attempt or new_attempt(),
@@ -104,6 +105,7 @@ def new_launch(
         resources=resources,
         log_limit=log_limit,
         stdin=stdin,
+        secrets=secrets,
     )
 
 

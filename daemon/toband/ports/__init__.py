@@ -65,6 +65,7 @@ from toband.ports.processes import (
     Meter,
     MeterReading,
     Report,
+    SecretMaterial,
 )
 from toband.ports.records import (
     BY_API,
@@ -224,6 +225,7 @@ __all__ = [
     "ScheduleStore",
     "SealError",
     "SecretError",
+    "SecretMaterial",
     "SecretNotFoundError",
     "SecretNotGrantedError",
     "SecretSource",

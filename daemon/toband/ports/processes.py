@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from toban.definition import Resources
 from toband.domain.run_events import Event
 from toband.domain.run_model import Attempt, TreeCause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretMaterial:
+    """What a step gets with values of secrets in it. It goes to the supervisor alone, and never to a disk."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables beside those of the launch; they win."""
+    stdin: str | None = None
+    """Instead of the standard input of the launch."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files by name, in the directory that $TOBAN_SECRET_FILES of the step names. They end with the attempt."""
+    masked: Collection[str] = ()
+    """The values that the log and the results of the step show as `***`: those with 6 characters or more."""
+
+    def __repr__(self) -> str:
+        """Of the amounts only: representations end up in logs and error texts."""
+        return f"SecretMaterial(env={len(self.env)}, files={len(self.files)}, masked={len(self.masked)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +56,7 @@ class Launch:
     """What the supervisor of the process is called in `ps`."""
     log_limit: int | None = None
     """Bytes of output that are kept; further output is counted and dropped."""
+    secrets: SecretMaterial | None = None
 
 
 class Report(Protocol):

@@ -8,6 +8,7 @@
 <run id>/context/                                $TOBAN_CONTEXT_DIR
 <run id>/work/                                   the run's own directory: the default workspace of steps
 .claims/<token>                                  a second name of a log, until the end of its attempt is in the database
+.secrets/<token>                                 the secret files of a live attempt, or a link to them in memory
 .logs-full                                       exists while all logs together have reached their limit
 
 `STATE_DIR/placed` records the inputs that were placed in directories other than the run's own.
@@ -75,6 +76,14 @@ class RunFiles:
     def claim(self, attempt: Attempt) -> str:
         """The second name of its log."""
         return os.path.join(self.claims, attempt.token)
+
+    @property
+    def secrets(self) -> str:
+        return os.path.join(self.root, ".secrets")
+
+    def secret_files(self, attempt: Attempt) -> str:
+        """The directory of its secret files, or a link to it."""
+        return os.path.join(self.secrets, attempt.token)
 
     @property
     def placed(self) -> str:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from toband.ports import Launch
+from toband.ports import Launch, SecretMaterial
 from toband.supervise.files.run_files import RunFiles
+from toband.supervise.launch.secret_directories import SecretDirectories
 
 
-def message_of(launch: Launch, files: RunFiles) -> dict[str, Any]:
-    """The parts that all systems share, without the timeout, which may depend on when a shim is free."""
+def message_of(launch: Launch, files: RunFiles, secret_directories: SecretDirectories) -> dict[str, Any]:
+    """The parts that all systems share, without the timeout, which may depend on when a shim is free. Raises OSError.
+
+    Values of secrets are in `secrets` alone: nothing of that goes into the attempt file.
+    """
     attempt = launch.attempt
-    return {
+    message = {
         "attempt": attempt.id,
         "token": attempt.token,
         "dir": files.attempts(attempt.run_id),
@@ -31,6 +35,20 @@ def message_of(launch: Launch, files: RunFiles) -> dict[str, Any]:
         "grace": launch.kill_grace,
         "log_limit": launch.log_limit,
         "logs_full": files.logs_full,
+    }
+    if launch.secrets is not None:
+        directory = secret_directories.directory_for(attempt) if launch.secrets.files else ""
+        message["secrets"] = _secrets(launch.secrets, directory)
+    return message
+
+
+def _secrets(material: SecretMaterial, directory: str) -> dict[str, Any]:
+    return {
+        "env": dict(material.env),
+        "stdin": material.stdin,
+        "files": dict(material.files),
+        "directory": directory,
+        "masked": list(material.masked),
     }
 
 

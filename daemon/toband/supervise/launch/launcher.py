@@ -32,6 +32,7 @@ from toband.supervise.launch.bootstrap import message_of
 from toband.supervise.launch.claim_names import ClaimNames
 from toband.supervise.launch.end_record import Claim, EndRecord
 from toband.supervise.launch.posix_host import PosixHost, PosixShim
+from toband.supervise.launch.secret_directories import SecretDirectories
 from toband.supervise.launch.shim_pool import PAUSE, ShimPool
 from toband.supervise.launch.shim_watch import Duty, ShimWatch
 from toband.supervise.launch.survivors import Survivors
@@ -113,6 +114,7 @@ class ProcessLauncher:
         host = PosixHost(self._boot_id, self._cgroups)
         self._probe: AttemptProbe[PosixShim] = AttemptProbe(files, host, clock, conditions, spawner_log)
         self._names = ClaimNames(files)
+        self._secrets = SecretDirectories(files)
         self._shim_watch = ShimWatch(self._cgroups, self._shims)
         self._survivors = Survivors(conditions)
 
@@ -120,6 +122,7 @@ class ProcessLauncher:
         self._report = report
         self._loop = asyncio.get_running_loop()
         self._names.open()
+        self._secrets.open()
         self._pool.open()
         self._spawn(self._shim_watch.run())
         if self._cgroups.attempts:
@@ -175,7 +178,12 @@ class ProcessLauncher:
 
     def launch(self, launch: Launch) -> None:
         attempt = launch.attempt
-        message = message_of(launch, self._files)
+        try:
+            message = message_of(launch, self._files, self._secrets)
+        except OSError as error:
+            reason = f"cannot start it: cannot prepare its secret files: {error.strerror or error}"
+            self._report(attempt.run_id, not_started(attempt, reason, self._clock.now()))
+            return
         message["kill_patience"] = self._patience.kill
         message["record_patience"] = self._patience.record
         if launch.user or launch.resources is not None:
@@ -237,9 +245,11 @@ class ProcessLauncher:
 
     def settle(self, token: str) -> None:
         self._names.settle(token)
+        self._secrets.settle(token)
 
     def settle_others(self, active: Collection[str]) -> None:
         self._names.settle_others(active)
+        self._secrets.settle_others(active)
 
     # -- shims
 

@@ -27,6 +27,7 @@ from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch.attempt_probe import LOOK_AGAIN, AttemptProbe
 from toband.supervise.launch.bootstrap import message_of
 from toband.supervise.launch.claim_names import ClaimNames
+from toband.supervise.launch.secret_directories import SecretDirectories
 from toband.supervise.launch.windows_host import WindowsHost, WindowsShim
 from toband.supervise.shim.windows import win32
 from toband.supervise.shim.windows.shim import EXIT_DONE, KILL_PATIENCE, RECORD_PATIENCE
@@ -87,12 +88,14 @@ class WindowsLauncher:
         host = WindowsHost(self._boot_id)
         self._probe: AttemptProbe[WindowsShim] = AttemptProbe(files, host, clock, conditions, shim_log)
         self._names = ClaimNames(files)
+        self._secrets = SecretDirectories(files)
 
     async def open(self, report: Report) -> None:
         """Raises OSError."""
         self._report = report
         self._loop = asyncio.get_running_loop()
         self._names.open()
+        self._secrets.open()
         self._open_log().close()
 
     async def close(self) -> None:
@@ -128,7 +131,12 @@ class WindowsLauncher:
             error = f"cannot run as {launch.user}: `user` is not available on Windows"
             self._report(attempt.run_id, not_started(attempt, error, self._clock.now()))
             return
-        message = message_of(launch, self._files)
+        try:
+            message = message_of(launch, self._files, self._secrets)
+        except OSError as error:
+            reason = f"cannot start it: cannot prepare its secret files: {error.strerror or error}"
+            self._report(attempt.run_id, not_started(attempt, reason, self._clock.now()))
+            return
         message["boot_id"] = self._boot_id
         message["timeout"] = launch.timeout
         if (limits := launch.resources) is not None:
@@ -178,9 +186,11 @@ class WindowsLauncher:
 
     def settle(self, token: str) -> None:
         self._names.settle(token)
+        self._secrets.settle(token)
 
     def settle_others(self, active: Collection[str]) -> None:
         self._names.settle_others(active)
+        self._secrets.settle_others(active)
 
     # -- shims
 

@@ -21,7 +21,7 @@ import signal
 from typing import Any, NamedTuple, NoReturn
 
 from toband import failpoints
-from toband.supervise.shim import acl, cgroups, env_files, trusted_path
+from toband.supervise.shim import acl, cgroups, env_files, secret_files, trusted_path
 
 # A step starts with default signal handling, whatever the daemon inherited.
 _ALL_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
@@ -73,6 +73,9 @@ def start(boot: dict[str, Any], out: int, err: int) -> Started:
         failpoints.hit("shim.start")
         if cgroup and "cgroup" in limits:
             _limit_cgroup(boot, cgroup["path"], limits["cgroup"])
+        if "secrets" in boot:
+            who = person(limits["user"]) if "user" in limits else None
+            secret_files.place(boot, None if who is None else (who.uid, who.gid))
         given = _standard_input(boot.get("stdin"))
         streams = Streams(given, out, err)
         if limits.get("in_child"):

@@ -20,7 +20,7 @@ import time
 from typing import Any, NoReturn
 
 from toband import failpoints
-from toband.supervise.shim import cgroups, frames, process_title, process_tree
+from toband.supervise.shim import cgroups, frames, process_title, process_tree, secret_files
 from toband.supervise.shim.attempt_file import AttemptFile, claim, now_us
 from toband.supervise.shim.shim import KILL_PATIENCE, START_PATIENCE, Shim, got, oom_kills
 
@@ -71,6 +71,7 @@ def main(sock: socket.socket, boot_id: str) -> NoReturn:
         # The step may start from here on: a connected daemon knows it, even if the file is lost.
         with contextlib.suppress(OSError):
             sock.send(CLAIMED)
+        secret_files.take_material(boot)
         file = AttemptFile(fd, boot.get("log_limit"), boot.get("logs_full", ""))
         Shim(boot, file, wake).run()
         # The end record is on disk. Closing the socket tells the daemon sooner than the exit of this process.

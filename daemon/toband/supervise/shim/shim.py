@@ -21,7 +21,7 @@ import time
 from typing import Any
 
 from toband import failpoints
-from toband.supervise.shim import cgroups, exec_step, frames, process_tree
+from toband.supervise.shim import cgroups, exec_step, frames, process_tree, secret_files
 from toband.supervise.shim.attempt_file import AttemptFile, amount, now_us
 
 KILL_PATIENCE = 30.0
@@ -160,6 +160,8 @@ class Shim:
 
     def _finish(self, record: dict[str, Any]) -> None:
         """Retries writing the end record, because only this process can write it. Raises OSError."""
+        if self._empty or not self._main:
+            secret_files.remove(self._boot)
         until = time.monotonic() + float(self._boot.get("record_patience", RECORD_PATIENCE))
         while True:
             try:

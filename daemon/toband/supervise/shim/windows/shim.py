@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 from toband import failpoints
 from toband.backoff import Backoff
-from toband.supervise.shim import env_files, frames
+from toband.supervise.shim import env_files, frames, secret_files
 from toband.supervise.shim.windows import win32
 from toband.supervise.shim.windows.attempt_file import AttemptFile, claim, now_us
 
@@ -110,6 +110,8 @@ class Shim:
 
     def _finish(self, record: dict[str, Any]) -> None:
         """Retries a failing disk: it may recover, and no other process can write the record. Raises OSError."""
+        if self._empty or not self._process:
+            secret_files.remove(self._boot)
         until = time.monotonic() + RECORD_PATIENCE
         while True:
             try:
@@ -127,6 +129,7 @@ class Shim:
             self._job = win32.JobObject(**boot.get("limits", {}))
             out_read, out_write = _winapi.CreatePipe(None, READ_SIZE)
             err_read, err_write = _winapi.CreatePipe(None, READ_SIZE)
+            secret_files.place(boot)
             given, feed = _standard_input(boot.get("stdin"))
             try:
                 self._process, thread, self._pid = _create(boot, given, out_write, err_write)
@@ -402,6 +405,7 @@ def main() -> NoReturn:
         if fd is None:
             os._exit(EXIT_NOT_MINE)
         failpoints.hit("shim.claimed")
+        secret_files.take_material(boot)
         file = AttemptFile(fd, boot.get("log_limit"), boot.get("logs_full", ""))
         Shim(boot, file).run(cancel)
         code = EXIT_DONE

@@ -52,10 +52,14 @@ _LIMIT_KILL_ON_CLOSE = 0x2000
 _CPU_RATE_HARD_CAP = 0x1 | 0x4
 _SYSTEM_PROCESSES = 5
 _STATUS_TOO_SMALL = 0xC0000004
+_SDDL_REVISION = 1
+# Its owner and the system, for everything below it too; nothing is inherited from above.
+_PRIVATE = "D:P(A;OICI;FA;;;OW)(A;OICI;FA;;;SY)"
 _WAIT_CALLBACK = ctypes.WINFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ubyte)
 
 _kernel = ctypes.WinDLL("kernel32", use_last_error=True)
 _ntdll = ctypes.WinDLL("ntdll")
+_advapi = ctypes.WinDLL("advapi32", use_last_error=True)
 
 
 class _Overlapped(ctypes.Structure):
@@ -100,6 +104,10 @@ class _Limits(ctypes.Structure):
         ("peak_process_memory", ctypes.c_size_t),
         ("peak_job_memory", ctypes.c_size_t),
     )
+
+
+class _SecurityAttributes(ctypes.Structure):
+    _fields_ = (("length", wintypes.DWORD), ("descriptor", ctypes.c_void_p), ("inherit", wintypes.BOOL))
 
 
 class _CpuRate(ctypes.Structure):
@@ -161,6 +169,11 @@ _register_wait = _declare(
     _DWORD,
 )
 _unregister_wait = _declare("UnregisterWaitEx", _BOOL, _HANDLE, _HANDLE)
+_create_directory = _declare("CreateDirectoryW", _BOOL, _TEXT, _POINTER)
+_local_free = _declare("LocalFree", _POINTER, _POINTER)
+_descriptor_of = _advapi.ConvertStringSecurityDescriptorToSecurityDescriptorW
+_descriptor_of.restype = _BOOL
+_descriptor_of.argtypes = [_TEXT, _DWORD, _POINTER, _POINTER]
 
 
 def _failed(what: str = "") -> OSError:
@@ -196,6 +209,19 @@ def _open(path: str, access: int, how: int) -> int:
         error.filename = path
         raise error
     return int(handle)
+
+
+def create_private_directory(path: str) -> None:
+    """A directory that only its owner and the system may use."""
+    descriptor = _POINTER()
+    if not _descriptor_of(_PRIVATE, _SDDL_REVISION, ctypes.byref(descriptor), None):
+        raise _failed("cannot describe the access to a directory")
+    try:
+        attributes = _SecurityAttributes(ctypes.sizeof(_SecurityAttributes), descriptor, False)
+        if not _create_directory(path, ctypes.byref(attributes)):
+            raise _failed("cannot create a directory")
+    finally:
+        _local_free(descriptor)
 
 
 def try_lock(fd: int) -> bool:
