@@ -14,6 +14,7 @@ from toband.ports.artifacts import (
     Values,
 )
 from toband.ports.attempts import AttemptStore
+from toband.ports.audit import ALL_ENTRIES, AuditedCall, AuditFilter, AuditStore, audited_call, auditing
 from toband.ports.awaited_files import AwaitedFiles, FileMark
 from toband.ports.boot import Boot
 from toband.ports.calendars import CalendarFiles
@@ -139,6 +140,7 @@ from toband.ports.watched_paths import (
 )
 
 __all__ = [
+    "ALL_ENTRIES",
     "BY_API",
     "FAILURES_COUNTED",
     "PAGE",
@@ -151,6 +153,9 @@ __all__ = [
     "Artifacts",
     "AttemptSeen",
     "AttemptStore",
+    "AuditFilter",
+    "AuditStore",
+    "AuditedCall",
     "AwaitedFiles",
     "Boot",
     "CalendarFiles",
@@ -258,4 +263,6 @@ __all__ = [
     "WorkflowText",
     "WorkflowVersion",
     "WrongPath",
+    "audited_call",
+    "auditing",
 ]

@@ -1,4 +1,4 @@
-"""Tokens and the audit log, as the engine uses them."""
+"""Tokens, as the engine uses them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from toband.domain.audit_chain import AuditAnchor, AuditEntry, AuditRecord
 from toband.domain.identity import Narrowing, Role
 
 
@@ -46,19 +45,3 @@ class AccessStore(Protocol):
         ...
 
     async def note_token_use(self, token_id: str, at: datetime) -> None: ...
-
-    async def append_audit(self, records: Sequence[AuditRecord]) -> Sequence[AuditEntry]:
-        """Adds records to the end of the chain, in one transaction."""
-        ...
-
-    async def list_audit(
-        self, *, after: int = 0, before: int = 0, newest: bool = False, limit: int = 100
-    ) -> Sequence[AuditEntry]:
-        """Entries with a number above `after` and, unless it is 0, below `before`; oldest first, or newest first."""
-        ...
-
-    async def audit_anchor(self) -> AuditAnchor: ...
-
-    async def remove_audit(self, before: datetime, *, limit: int) -> int:
-        """Removes the oldest entries, if they are older, and moves the anchor; returns their number."""
-        ...

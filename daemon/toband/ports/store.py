@@ -7,6 +7,7 @@ from typing import Protocol
 
 from toband.ports.access import AccessStore
 from toband.ports.attempts import AttemptStore
+from toband.ports.audit import AuditStore
 from toband.ports.dead_letters import DeadLetterStore
 from toband.ports.definitions import DefinitionStore
 from toband.ports.events import EventStore, TriggerStore
@@ -57,6 +58,7 @@ class Store(
     RetentionStore,
     SummaryStore,
     AccessStore,
+    AuditStore,
     DatabaseChecks,
     Protocol,
 ):

@@ -12,6 +12,7 @@ from toband.ports import Counts, Inspection
 from toband.store.rows import database_check, definition_rows, events, idempotent_calls, runs, schedules
 from toband.store.rows.access import SqlAccess
 from toband.store.rows.attempts import SqlAttempts
+from toband.store.rows.audit_entries import SqlAudit
 from toband.store.rows.dead_letters import SqlDeadLetters
 from toband.store.rows.definitions import SqlDefinitions
 from toband.store.rows.event_triggers import SqlTriggers
@@ -42,6 +43,7 @@ class SqlStore(
     SqlRetention,
     SqlSummaries,
     SqlAccess,
+    SqlAudit,
 ):
     """`toband.ports.Store` for `sqlite:///PATH` and `postgresql://HOST/NAME`.
 

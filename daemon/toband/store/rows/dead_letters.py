@@ -49,6 +49,8 @@ class SqlDeadLetters(OpenDatabase):
     ) -> tuple[DeadLetter, bool] | None:
         closed = _close(session, letter_id, DeadLetterState.DISCARDED, at, by)
         letter = _find(session.connection, letter_id)
+        if closed:
+            session.audit()
         return None if letter is None else (letter, closed)
 
 

@@ -1,4 +1,4 @@
-"""DEFINITION_CHANGED events for changes of definitions, stored in the same transaction."""
+"""DEFINITION_CHANGED events and audit records for changes of definitions, stored in the same transaction."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import uuid_utils
 
 from toban.definition import DEFINITION_CHANGED
 from toban.limits import MAX_TITLE_CHARS
+from toband.domain.definition_diff import definition_diff
 from toband.domain.emitted_events import Cause, Emitted, EventSource
 from toband.store.rows import event_rows
 from toband.store.sql.statements import Statements
@@ -43,8 +44,13 @@ class DefinitionChanges:
         self._listened = listener is not None
         self._events: list[event_rows.NewEvent] = []
 
-    def add(self, action: Action, stored: Mapping[str, Any]) -> None:
-        """`stored` are the columns of the definition as they are now; of a deleted one, as they were."""
+    def add(self, action: Action, stored: Mapping[str, Any], *, old: str = "", new: str = "") -> None:
+        """`stored` are the columns of the definition as they are now; of a deleted one, as they were.
+
+        `old` and `new` are the texts before and after the change; empty if it has none.
+        """
+        if self._session.audits:
+            self._session.audit(_described(action, stored, old, new), stored["name"])
         if not self._listened:
             return
         event = Emitted(
@@ -75,3 +81,9 @@ class DefinitionChanges:
     def store(self) -> None:
         if self._events:
             event_rows.append(self._sql, self._session, self._events)
+
+
+def _described(action: Action, stored: Mapping[str, Any], old: str, new: str) -> str:
+    summary = f"{action.value} {stored['kind'].value} {stored['name']}, version {stored['version']}"
+    difference = definition_diff(old, new)
+    return f"{summary}\n{difference}" if difference else summary

@@ -91,7 +91,7 @@ class SqlDefinitions(OpenDatabase):
         if taken is not None:
             raise WorkflowExistsError(text.name, taken["kind"])
         changes = DefinitionChanges(self._sql, session, at, cause)
-        changes.add(Action.CREATED, _add(session, text, at))
+        changes.add(Action.CREATED, _add(session, text, at), new=text.source)
         changes.store()
         return _answer(session, text.name, request, at)
 
@@ -151,7 +151,7 @@ class SqlDefinitions(OpenDatabase):
             _check_etag(stored, (etags or {}).get(text.name, ""), text.name)
             if stored is None:
                 added = _add(session, text, at)
-                changes.add(Action.CREATED, added)
+                changes.add(Action.CREATED, added, new=text.source)
                 results[text.name] = _put(PutOutcome.CREATED, added)
                 continue
             _check_owner(stored, text, take_over or {})
@@ -216,7 +216,7 @@ class SqlDefinitions(OpenDatabase):
         # The database deletes labels, uses and triggers with it.
         session.connection.execute(_DELETE, {"of_name": name})
         schedules.remove_all(session, name)
-        changes.add(Action.DELETED, stored)
+        changes.add(Action.DELETED, stored, old=_source(session, stored))
         changes.store()
         return True
 
@@ -304,6 +304,14 @@ class SqlDefinitions(OpenDatabase):
     @reading
     def get_version(self, connection: Connection, workflow: str, version: int) -> WorkflowVersion | None:
         return read_version(connection, workflow, version)
+
+
+def _source(session: WriteSession, stored: Mapping[str, Any]) -> str:
+    """The text of a definition, for the audit log; empty if the change is not recorded there."""
+    if not session.audits:
+        return ""
+    found = read_version(session.connection, stored["name"], stored["version"])
+    return "" if found is None or found.source is None else found.source
 
 
 def _put(outcome: PutOutcome, stored: Mapping[str, Any]) -> PutResult:
@@ -409,13 +417,14 @@ def _replace(
     if text.expected_version not in (None, stored["version"]):
         raise ConflictError(text.name)
     _check_jobs(session.connection, text)
+    old = _source(session, stored)
     values = changed_columns(session, stored, text, at)
     if values:
         session.connection.execute(_CHANGE, {"of_name": text.name, "updated_at": at} | values)
         set_labels(session, text)
         set_uses(session, text)
         retention.replace_rules(session, text)
-        changes.add(Action.UPDATED, {**stored, **values})
+        changes.add(Action.UPDATED, {**stored, **values}, old=old, new=text.source if old else "")
     # They may change while the definition does not: the daemon's own time zone is not part of it.
     schedules.replace_all(session, text)
     event_triggers.replace_all(session, text)

@@ -112,6 +112,8 @@ class SqlEvents(OpenDatabase):
                 at = events[0].at
                 session.run(self._sql.answer_with_event, {"event_id": event.id, "requested_at": to_micros(at)})
                 remember(session, request, {"event": event.id, "created": is_new}, at)
+            for event, is_new in answers:
+                session.audit(f"event {event.id}" if is_new else f"event {event.id}, emitted before")
             return answers
 
         return await self._write.do(operation)

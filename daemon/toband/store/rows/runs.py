@@ -120,6 +120,7 @@ class SqlRuns(OpenDatabase):
                 dead_letters.requeue(session, requeue, run, by)
             added = add(self._sql, session, new)
             remember(session, request, run.id, run.created_at)
+            session.audit(f"run {added.name} ({added.id})")
             return added, True
 
         return await self._write.do(operation)
@@ -210,7 +211,10 @@ class SqlRuns(OpenDatabase):
         values = {"pinned_at": None if pin is None else pin.at, "pinned_by": "", "pin_note": ""}
         if pin is not None:
             values |= {"pinned_by": pin.by, "pin_note": pin.note}
-        return session.connection.execute(update(runs).where(runs.c.id == run_id).values(values)).rowcount > 0
+        found = session.connection.execute(update(runs).where(runs.c.id == run_id).values(values)).rowcount > 0
+        if found:
+            session.audit()
+        return found
 
     @reading
     def current_run(self, connection: Connection, workflow: str) -> Run | None:

@@ -187,6 +187,7 @@ class SqlSchedules(OpenDatabase):
                 session.connection.execute(insert(table), row)
             stored, is_new = (entry, True) if same is None else (same, False)
             remember(session, request, {"schedule": stored.id, "created": is_new}, entry.stored_at)
+            session.audit(f"schedule {stored.id} of {stored.workflow}")
             return stored, is_new
 
         return await self._write.do(operation)
@@ -211,13 +212,18 @@ class SqlSchedules(OpenDatabase):
         session.lock_creation()
         session.connection.execute(_CANCEL, {"of_id": schedule_id, "cancelled_at": at, "alarm": None})
         found = _find(session.connection, schedule_id)
-        return found if found is not None and found.subject else None
+        if found is None or not found.subject:
+            return None
+        session.audit(f"subject {found.subject}")
+        return found
 
     @writing
     def cancel_by_subject(self, session: WriteSession, subject: str, *, at: datetime) -> int:
         session.lock_creation()
         values = {"of_subject": subject, "cancelled_at": at, "alarm": None}
-        return session.connection.execute(_CANCEL_SUBJECT, values).rowcount
+        count = session.connection.execute(_CANCEL_SUBJECT, values).rowcount
+        session.audit(f"{count} cancelled")
+        return count
 
     async def forget_schedules(self, before: datetime) -> int:
         gone = 0

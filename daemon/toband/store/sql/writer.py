@@ -18,8 +18,10 @@ from typing import Any, NamedTuple, TypeVar, cast
 from sqlalchemy import Connection, exc
 
 from toband import failpoints
-from toband.ports import StoreError, StoreFullError, StoreTakenOverError, StoreWatcher
+from toband.domain.audit_chain import AuditEntry, AuditRecord
+from toband.ports import AuditedCall, StoreError, StoreFullError, StoreTakenOverError, StoreWatcher, audited_call
 from toband.store.sql import ownership
+from toband.store.sql.audit_rows import AuditRows
 from toband.store.sql.database import Database
 from toband.store.sql.errors import failure, outward
 from toband.store.sql.statements import Statement
@@ -36,8 +38,11 @@ Row = Mapping[str, Any]
 
 
 class QueuedWrite(NamedTuple):
+    """`call` is the call that asks for the operation, if the audit log records its changes."""
+
     operation: Callable[[WriteSession], Any]
     future: asyncio.Future[Any]
+    call: AuditedCall | None = None
 
 
 class WriteOutcome(NamedTuple):
@@ -69,6 +74,9 @@ class WriteSession:
         self._sqlite = database.kind == "sqlite"
         self._epoch = epoch
         self._position: int | None = None
+        self._audit_rows = AuditRows(database.writer.dialect)
+        self._call: AuditedCall | None = None
+        self._audited: list[tuple[AuditedCall, AuditRecord]] = []
         self.connection: Connection = database.writer.connect()
         driver = self.connection.connection.driver_connection
         assert driver is not None
@@ -106,6 +114,34 @@ class WriteSession:
         self._position += 1
         return self._position
 
+    @property
+    def audits(self) -> bool:
+        """Whether a change of this operation is recorded in the audit log."""
+        return self._call is not None and self._call.records
+
+    def audit(self, detail: str = "", target: str = "") -> None:
+        """Records that the call which asked for this operation made its change; see `AuditedCall.record`."""
+        if self._call is not None and self._call.records:
+            self._audited.append((self._call, self._call.record(detail, target)))
+
+    def append_audit(self, records: Sequence[AuditRecord]) -> Sequence[AuditEntry]:
+        return self._audit_rows.append(self.fetch, self.run_many, records)
+
+    def enter_call(self, call: AuditedCall | None) -> int:
+        """The operations up to the next call of this are those of `call`; returns the number of records so far."""
+        self._call = call
+        return len(self._audited)
+
+    def drop_audited(self, kept: int) -> None:
+        """Forgets the records of an operation that was undone: all but the first `kept`."""
+        del self._audited[kept:]
+
+    def store_audited(self) -> None:
+        """The last part of a transaction, so that its records are beside each other."""
+        self._call = None
+        if self._audited:
+            self.append_audit([record for _, record in self._audited])
+
     def lock_creation(self) -> None:
         """Until the transaction ends, no other can check what exists and then create something.
 
@@ -117,6 +153,7 @@ class WriteSession:
     def begin(self) -> None:
         """Raises StoreTakenOverError; no transaction is open then."""
         self._position = None
+        self._audited.clear()
         if self._sqlite:
             self._cursor.execute(self._begin)
             if self._epoch is not None:
@@ -186,7 +223,7 @@ class Writer:
         if self._closed:
             raise StoreError("cannot write to the database: it is closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(QueuedWrite(operation, future))
+        self._queue.put(QueuedWrite(operation, future, audited_call()))
         return await future
 
     def close(self) -> None:
@@ -248,6 +285,7 @@ class Writer:
             session = self._begin()
             outcomes = [self._run(session, job, shared) for job in jobs]
             if any(outcome.kept for outcome in outcomes):
+                session.store_audited()
                 failpoints.hit("store.before_commit")
                 session.commit()
                 # Writes to a deleted file must not be acknowledged.
@@ -257,6 +295,9 @@ class Writer:
                 session.rollback()
         except Exception as error:
             self._drop()
+            for job in jobs:
+                if job.call is not None:
+                    job.call.recorded = False
             failed = failure("cannot write to the database", error)
             return [WriteOutcome(job.future, error=type(failed)(str(failed))) for job in jobs]
         return outcomes
@@ -281,9 +322,11 @@ class Writer:
         """Raises if the transaction as a whole is lost."""
         if shared:
             session.savepoint()
+        audited = session.enter_call(job.call)
         try:
             answer = job.operation(session)
         except Exception as error:
+            session.drop_audited(audited)
             try:
                 if shared:
                     session.rollback_to_savepoint()
@@ -297,6 +340,8 @@ class Writer:
             return WriteOutcome(job.future, error=outward(doing, error, self._database.error))
         if shared:
             session.release()
+        if job.call is not None and session.enter_call(None) > audited:
+            job.call.recorded = True
         return WriteOutcome(job.future, answer, kept=True)
 
     def _deliver(self, outcomes: Sequence[WriteOutcome]) -> None:
