@@ -49,7 +49,7 @@ def _announcement(work: Path) -> Iterator[Check]:
         """A client finds the daemon's address, or says that there is none."""
         path.write_bytes(data)
         try:
-            found = address.find_local({"TOBAN_STATE_DIR": str(work)})
+            found, _ = address.find_local({"TOBAN_STATE_DIR": str(work)})
         except Unreachable as error:
             return str(error)
         expect_type(found.text, str, "address")

@@ -30,7 +30,7 @@ def test_the_client_looks_where_the_daemon_is_by_default(tmp_path: Path) -> None
     place = tmp_path / "Toban"
     place.mkdir()
     (place / "toband.json").write_text('{"listen": ["127.0.0.1:7"]}')
-    assert find_local({"PROGRAMDATA": str(tmp_path)}).text == "127.0.0.1:7"
+    assert find_local({"PROGRAMDATA": str(tmp_path)})[0].text == "127.0.0.1:7"
 
 
 def test_the_announcement_waits_for_a_reader(tmp_path: Path) -> None:

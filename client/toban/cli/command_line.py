@@ -36,7 +36,7 @@ def options(
         Option(
             "--server",
             metavar="ADDRESS",
-            help="Daemon to use: unix:///path or host:port; also TOBAN_SERVER (default: a local daemon).",
+            help="Daemon to use: unix:///path or tls://host:port; also TOBAN_SERVER (default: a local daemon).",
         ),
     ] = None,
     context: Annotated[
@@ -48,6 +48,17 @@ def options(
             autocompletion=_contexts,
         ),
     ] = None,
+    token_file: Annotated[
+        str | None, Option("--token-file", metavar="FILE", help="File with your token; also TOBAN_TOKEN_FILE.")
+    ] = None,
+    ca: Annotated[
+        str | None,
+        Option("--ca", metavar="FILE", help="Certificates to trust for tls://; also TOBAN_CA (default: the system's)."),
+    ] = None,
+    certificate: Annotated[
+        str | None, Option("--certificate", metavar="FILE", help="Your client certificate; also TOBAN_CERT.")
+    ] = None,
+    key: Annotated[str | None, Option("--key", metavar="FILE", help="Its key; also TOBAN_KEY.")] = None,
     output: Annotated[
         OutputFormat,
         Option(

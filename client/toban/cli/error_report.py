@@ -16,6 +16,25 @@ START_HINT: Final = (
 )
 
 
+# Of refused and failed connections, by reason.
+_IDENTITY: Final = {
+    "CREDENTIAL_REQUIRED": "give a token: --token-file, TOBAN_TOKEN, or `toban context add NAME --token-file FILE`",
+    "CREDENTIAL_INVALID": "the token is unknown to this daemon; an admin creates one with `toban tokens create`",
+    "CREDENTIAL_EXPIRED": "an admin creates a new token with `toban tokens create`",
+    "CREDENTIAL_REVOKED": "an admin creates a new token with `toban tokens create`",
+    "ROLE_REQUIRED": "`toban whoami` shows who you are; an admin gives roles with `toban tokens create`",
+    "WORKFLOW_NOT_PERMITTED": "`toban whoami` shows which workflows you are limited to",
+    "TLS_CERTIFICATE_EXPIRED": "the server needs a new certificate: `toban access init`, or your CA",
+    "TLS_CERTIFICATE_NOT_YET_VALID": "check the clocks of both machines",
+    "TLS_HOST_NAME": "use one of these names in the address, or make a certificate with `--host` of this one",
+    "TLS_UNKNOWN_CA": "give the CA of the server: --ca FILE, TOBAN_CA, or `toban context add NAME --ca FILE`",
+    "TLS_NOT_SPOKEN": "use an address that the daemon listens on with tls://",
+    "TLS_REQUIRED": "use tls://",
+    "TLS_CLIENT_CERTIFICATE_REQUIRED": "give --certificate and --key, or TOBAN_CERT and TOBAN_KEY",
+    "TLS_CLIENT_CERTIFICATE_REFUSED": "the daemon must trust its CA: `client_ca` in its section [tls]",
+    "TLS_CLIENT_CERTIFICATE_UNUSABLE": "check that certificate and key belong together",
+}
+
 _EXHAUSTED: Final = {
     "DISK_FULL": "`toban system info` shows the daemon's health",
     "TOO_MANY_CALLS": "the daemon is busy: try again",
@@ -81,11 +100,12 @@ def explain(error: TobanError, what: str) -> Failure:
     match error:
         case sdk.Unreachable():
             # With a reason the daemon answered: it is up, but unhealthy.
-            hint = "`toban system info` shows the daemon's health" if error.reason else START_HINT
-            return Failure(message, Exit.UNREACHABLE, hint=hint)
+            answered = "`toban system info` shows the daemon's health"
+            hint = _IDENTITY.get(error.reason, answered) if error.reason else START_HINT
+            return Failure(message, Exit.UNREACHABLE, hint=hint, reason=error.reason)
         case sdk.Refused():
-            hint = "the socket is open to its owner and its group only" if not error.reason else ""
-            return Failure(message, Exit.REFUSED, hint=hint)
+            hint = _IDENTITY.get(error.reason, "") if error.reason else "the socket is open to its owner and group only"
+            return Failure(message, Exit.REFUSED, hint=hint, reason=error.reason)
         case sdk.NotFound():
             return Failure(message, Exit.NOT_FOUND, reason=error.reason)
         case sdk.Conflict():

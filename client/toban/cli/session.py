@@ -57,12 +57,16 @@ class Session:
 
     server: str | None = None
     context: str | None = None
+    token_file: str | None = None
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
     output: OutputFormat = OutputFormat.TABLE
     no_color: bool = False
     quiet: bool = False
     verbose: bool = False
 
-    def client(self) -> SyncClient:
+    def client(self, *, timeout: float = 30.0, retry_for: float = _RETRY_FOR) -> SyncClient:
         """A blocking client. Raises a TobanError if no address is known."""
         quiet_grpc()
         from toban.sdk import SyncClient
@@ -72,7 +76,17 @@ class Session:
             gc.freeze()
             gc.enable()
         # A daemon that is down is reported at once.
-        return SyncClient(self.server, context=self.context, retry_for=_RETRY_FOR, connect_for=0)
+        return SyncClient(
+            self.server,
+            context=self.context,
+            token_file=self.token_file or "",
+            ca=self.ca or b"",
+            certificate=self.certificate or b"",
+            key=self.key or b"",
+            timeout=timeout,
+            retry_for=retry_for,
+            connect_for=0,
+        )
 
     @property
     def color(self) -> bool:

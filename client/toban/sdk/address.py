@@ -13,11 +13,19 @@ from typing import Final
 from toban.sdk.errors import InvalidArgument, Unreachable
 
 SOCKET_NAME: Final = "toban.sock"
+ADMIN_SOCKET_NAME: Final = "admin.sock"
 ADDRESS_FILE: Final = "toband.json"
+# Where sockets have no owners: a token that only administrators and the daemon can read, beside ADDRESS_FILE.
+TOKEN_FILE: Final = "admin.token"  # noqa: S105 - a name
+# Used if an address names no port.
+DEFAULT_PORT: Final = 7233
 SYSTEM_DIRECTORIES: Final = ("/run/toban", "/var/lib/toban")
 
-# The maximum length of sun_path, with the final zero: 108 bytes on Linux, 104 on macOS and the BSDs.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./~-]*")
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}")
+_EXPECTED: Final = "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"
+
+# The maximum length of sun_path, with the final zero: 108 bytes on Linux, 104 on macOS and the BSDs.
 _LONGEST_SOCKET_PATH: Final = 107 if sys.platform == "linux" else 103
 
 
@@ -31,6 +39,10 @@ class Address:
     target: str
     # Path of the socket; empty for TCP.
     path: str = ""
+    # Of TCP; empty for a socket.
+    host: str = ""
+    port: int = 0
+    tls: bool = False
 
     @property
     def local(self) -> bool:
@@ -38,70 +50,67 @@ class Address:
         return bool(self.path)
 
 
-def resolve(server: str | None = None, context: str | None = None, environ: Mapping[str, str] = os.environ) -> Address:
-    """The address to use: what the caller gives, else what the environment gives, else a local daemon's.
-
-    That is the first of `server`, the context `context`, `TOBAN_SERVER`, the context of `TOBAN_CONTEXT`, and the
-    current context of the user. Raises InvalidArgument for an unusable address, NotFound for an unknown context, and
-    Unreachable if none is given and no local daemon is found.
-    """
-    given = server or (
-        _of_context(context, environ)
-        if context
-        else environ.get("TOBAN_SERVER") or _of_context(environ.get("TOBAN_CONTEXT", ""), environ)
-    )
-    return parse(given) if given else find_local(environ)
-
-
-def _of_context(chosen: str, environ: Mapping[str, str]) -> str:
-    """The address of the context, or of the current one; empty if there is none."""
-    from toban.sdk import contexts  # not needed with an address
-
-    if not chosen and not os.path.exists(contexts.contexts_file(environ)):
-        return ""
-    known = contexts.load(environ)
-    chosen = chosen or known.current
-    return known.server(chosen) if chosen else ""
-
-
 def parse(text: str) -> Address:
-    """Parses `unix:///path`, a bare path or `host:port`. Raises InvalidArgument."""
+    """Parses `unix:///path`, a bare path, `tls://host:port`, `tcp://127.0.0.1:port` or `127.0.0.1:port`.
+
+    Raises InvalidArgument, also for TCP without TLS to another machine.
+    """
     if text.startswith("unix:"):
         rest = text.removeprefix("unix:")
         return _unix(_unquoted(rest.removeprefix("//") if rest.startswith("///") else rest))
     if os.path.isabs(text):
         return _unix(text)
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or "/" in host or not port.isascii() or not port.isdigit():
-        raise InvalidArgument(f"cannot use the address {text!r}: expected unix:///path or host:port")
-    if not 0 < int(port) < 65536:
-        raise InvalidArgument(f"cannot use the address {text!r}: {port} is not a port")
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme not in ("tls", "tcp"):
+        raise InvalidArgument(f"cannot use the address {text!r}: {_EXPECTED}")
+    host, port = _host_and_port(text, rest if separator else text, with_scheme=bool(separator))
+    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if scheme == "tls" and separator:
+        return Address(text=f"tls://{target}", target=target, host=host, port=port, tls=True)
     if not _is_loopback(host):
         raise InvalidArgument(
-            f"cannot use the address {text!r}: TLS is not available yet, and without it only a daemon on "
-            "this machine may be reached (unix:///path, 127.0.0.1:port)"
+            f"cannot use the address {text!r}: without TLS only a daemon on this machine may be reached; "
+            f"use tls://{target}"
         )
-    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return Address(text=target, target=target)
+    return Address(text=target, target=target, host=host, port=port)
 
 
-def find_local(environ: Mapping[str, str] = os.environ) -> Address:
-    """The daemon of this machine. Raises Unreachable, naming the locations that were searched.
+def _host_and_port(text: str, rest: str, *, with_scheme: bool) -> tuple[str, int]:
+    """Raises InvalidArgument. The port may be left out after a scheme."""
+    rest = rest.removesuffix("/") if with_scheme else rest
+    if with_scheme and (rest.endswith("]") or ":" not in rest):
+        host, port = rest, str(DEFAULT_PORT)
+    else:
+        host, _, port = rest.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if bracketed else host
+    usable = _is_ip(host) if bracketed else _HOST.fullmatch(host)
+    if not usable or not port.isascii() or not port.isdigit():
+        raise InvalidArgument(f"cannot use the address {text!r}: {_EXPECTED}")
+    if not 0 < int(port) < 65536:
+        raise InvalidArgument(f"cannot use the address {text!r}: {port} is not a port")
+    return host, int(port)
 
-    If `TOBAN_STATE_DIR` is set, only the daemon of that directory is considered.
+
+def find_local(environ: Mapping[str, str] = os.environ) -> tuple[Address, str]:
+    """The daemon of this machine, and the file with a token for it, or an empty text. Raises Unreachable, naming the
+    locations that were searched.
+
+    If `TOBAN_STATE_DIR` is set, only the daemon of that directory is considered. The admin's socket of a daemon is
+    preferred if it is open to this user.
     """
     state_dir = environ.get("TOBAN_STATE_DIR")
     directories = [state_dir] if state_dir else [*SYSTEM_DIRECTORIES, *_user_directories(environ)]
-    sockets = [os.path.join(directory, SOCKET_NAME) for directory in directories]
+    sockets = [os.path.join(directory, name) for directory in directories for name in (ADMIN_SOCKET_NAME, SOCKET_NAME)]
     existing = [path for path in sockets if os.path.exists(path)]
     # Prefer an accessible daemon: a user who runs their own daemon may have no access to the system's.
-    for path in [*(path for path in existing if os.access(path, os.W_OK)), *existing]:
-        return _unix(path)
+    open_ones = [path for path in existing if os.access(path, os.W_OK)]
+    for path in open_ones or [path for path in existing if path.endswith(SOCKET_NAME)]:
+        return _unix(path), ""
     for directory in directories:
         if (recorded := _recorded(directory)) is not None:
             return recorded
-    raise Unreachable(f"no daemon found on this machine (looked for {', '.join(sockets)})")
+    raise Unreachable(f"no daemon found on this machine (looked for {', '.join(sockets[1::2])})")
 
 
 def _unix(path: str) -> Address:
@@ -148,6 +157,16 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
+def _is_ip(host: str) -> bool:
+    import ipaddress
+
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _user_directories(environ: Mapping[str, str]) -> Iterator[str]:
     if sys.platform == "win32":
         yield os.path.join(environ.get("PROGRAMDATA", r"C:\ProgramData"), "Toban")
@@ -160,10 +179,16 @@ def _user_directories(environ: Mapping[str, str]) -> Iterator[str]:
         yield os.path.join(home, ".local", "state", "toban")
 
 
-def _recorded(directory: str) -> Address | None:
-    """The address that the daemon wrote to its state directory; None if there is no usable one."""
+def _recorded(directory: str) -> tuple[Address, str] | None:
+    """The address on this machine that the daemon wrote to its state directory, and the file with a token for it.
+
+    None if there is no usable one.
+    """
     try:
         with open(os.path.join(directory, ADDRESS_FILE), encoding="utf-8") as file:
-            return parse(str(json.load(file)["listen"][0]))
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, InvalidArgument):
+            listed = [str(each) for each in json.load(file)["listen"]]
+        local = next(address for address in map(parse, listed) if not address.tls)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, InvalidArgument, StopIteration):
         return None
+    token_file = os.path.join(directory, TOKEN_FILE)
+    return local, token_file if os.path.exists(token_file) else ""

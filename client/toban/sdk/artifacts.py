@@ -10,6 +10,7 @@ from typing import Any
 import grpc.aio
 
 from toban.sdk.base import Calls, paged
+from toban.sdk.connection import Metadata
 from toban.v1 import run_pb2, run_pb2_grpc
 
 
@@ -44,8 +45,8 @@ class ArtifactCalls(Calls):
         """
         request = run_pb2.DownloadArtifactRequest(run_id=run_id, step=step, name=name, path=path)
 
-        def open_stream() -> grpc.aio.UnaryStreamCall[Any, run_pb2.DownloadArtifactResponse]:
-            return self._artifacts.DownloadArtifact(request)
+        def open_stream(metadata: Metadata) -> grpc.aio.UnaryStreamCall[Any, run_pb2.DownloadArtifactResponse]:
+            return self._artifacts.DownloadArtifact(request, metadata=metadata)
 
         messages = self._connection.stream(open_stream, ended=lambda whole: whole, reconnect=0.0)
         async with aclosing(messages):

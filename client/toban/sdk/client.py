@@ -8,10 +8,12 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from toban.sdk.address import Address, resolve
+from toban.sdk.address import Address
 from toban.sdk.artifacts import ArtifactCalls
 from toban.sdk.connection import Connection
+from toban.sdk.credentials import ClientCredentials, Pem
 from toban.sdk.dead_letters import DeadLetterCalls
+from toban.sdk.endpoint import resolve
 from toban.sdk.errors import NotFound
 from toban.sdk.events import EventCalls
 from toban.sdk.jobs import JobCalls
@@ -41,9 +43,12 @@ class Client(
     Every call that creates something carries a request id, so a call repeated because its answer was lost takes effect
     once. Lists fetch their pages as needed. Every failure is a TobanError.
 
-    `server` is `unix:///path` or `host:port`. Without it the context with the name `context` is used, else
-    `TOBAN_SERVER`, else the context of `TOBAN_CONTEXT`, else the current one (see `toban context`), else a local
-    daemon's socket.
+    `server` is `unix:///path`, `tls://host:port` or `127.0.0.1:port`. Without it the context with the name `context` is
+    used, else `TOBAN_SERVER`, else the context of `TOBAN_CONTEXT`, else the current one (see `toban context`), else a
+    local daemon's socket.
+    `token`, or `token_file`, identifies the caller. `ca` are the certificates that the daemon's must be signed by,
+    `certificate` and `key` those of the caller: paths of PEM files, or their content as bytes. What is not given comes
+    from the context, else from `TOBAN_TOKEN`, `TOBAN_TOKEN_FILE`, `TOBAN_CA`, `TOBAN_CERT` and `TOBAN_KEY`.
     `timeout` limits one try of a call. `retry_for` is how many seconds a call is retried while the daemon is
     unavailable, as during its restart. `connect_for` is the same until the first successful connection: one second, so
     that a daemon that is not running is reported soon. Inside of a step of that daemon it is `retry_for`.
@@ -59,12 +64,18 @@ class Client(
         server: str | None = None,
         *,
         context: str | None = None,
+        token: str = "",
+        token_file: str = "",
+        ca: Pem = b"",
+        certificate: Pem = b"",
+        key: Pem = b"",
         timeout: float = 30.0,
         retry_for: float = 10.0,
         connect_for: float | None = None,
     ) -> None:
+        given = ClientCredentials(token=token, token_file=token_file, ca=ca, certificate=certificate, key=key)
         self._connection = Connection(
-            resolve(server, context),
+            resolve(server, context, given=given),
             timeout=timeout,
             retry_for=retry_for,
             connect_for=connect_for,

@@ -13,8 +13,11 @@ import grpc.aio
 
 from toban.limits import MIB
 from toban.sdk.address import Address
+from toban.sdk.credentials import TlsFiles
+from toban.sdk.endpoint import Endpoint
 from toban.sdk.errors import NotFound, Refused, TobanError, Unreachable, from_rpc_error
 from toban.sdk.origin import step_origin
+from toban.sdk.token_source import token_source
 
 _Request = TypeVar("_Request", contravariant=True)
 _Response = TypeVar("_Response", covariant=True)
@@ -34,9 +37,8 @@ _CONNECTED_AFTER: Final = 15.0
 
 _OPTIONS: Final[tuple[tuple[str, str | int], ...]] = (
     ("grpc.max_receive_message_length", _TAKEN_MOST),
-    # The daemon is reached by a socket or loopback only, never through a proxy.
+    # The daemon is never reached through a proxy.
     ("grpc.enable_http_proxy", 0),
-    ("grpc.default_authority", "localhost"),
     # Retries are done here, where it is known which calls may be repeated.
     ("grpc.enable_retries", 0),
     # Reconnect soon after a restart of the daemon.
@@ -45,6 +47,14 @@ _OPTIONS: Final[tuple[tuple[str, str | int], ...]] = (
     # Despite its name, this limits how long one connection attempt may take.
     ("grpc.min_reconnect_backoff_ms", int(_GREETED_WITHIN * 1000)),
 )
+
+# Of a socket the path would be the authority. With TLS it is the host, which the certificate must name.
+_PLAIN_OPTIONS: Final = (*_OPTIONS, ("grpc.default_authority", "localhost"))
+
+# Notices a peer that is gone. Servers refuse pings that come more often than every five minutes.
+_TLS_OPTIONS: Final = (*_OPTIONS, ("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms", 20_000))
+
+Metadata = tuple[tuple[str, str], ...]
 
 
 class UnaryCall(Protocol[_Request, _Response]):
@@ -88,24 +98,32 @@ class Connection:
     Inside a step of the daemon, every call carries the attempt that it comes from.
     """
 
-    def __init__(self, address: Address, *, timeout: float, retry_for: float, connect_for: float | None) -> None:
-        self.address: Final = address
+    def __init__(self, endpoint: Endpoint, *, timeout: float, retry_for: float, connect_for: float | None) -> None:
+        self.address: Final[Address] = endpoint.address
+        self._tls = endpoint.tls
         self._timeout = timeout
         self._retry_for = retry_for
         self._reached = False
-        origin = step_origin(address)
+        origin = step_origin(self.address)
         if connect_for is None:
             # The daemon that started this step exists: it comes back.
             connect_for = min(retry_for, _CONNECT_FOR) if origin is None else retry_for
         self._connect_for = connect_for
-        self._metadata = origin.metadata if origin is not None else ()
+        self._origin: Metadata = origin.metadata if origin is not None else ()
+        # A step is identified by its attempt, not by its user.
+        self._token = token_source(endpoint.credentials, path=self.address.path if origin is None else "")
         self._channel: grpc.aio.Channel | None = None
 
     @property
     def channel(self) -> grpc.aio.Channel:
         """The channel; opens it if necessary."""
         if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(self.address.target, options=_OPTIONS)
+            target = self.address.target
+            if self.address.tls:
+                self._channel = grpc.aio.secure_channel(target, _tls_credentials(self._tls), options=_TLS_OPTIONS)
+            else:
+                # A socket, or loopback: nothing leaves this machine.
+                self._channel = grpc.aio.insecure_channel(target, options=_PLAIN_OPTIONS)
         return self._channel
 
     async def close(self) -> None:
@@ -130,17 +148,24 @@ class Connection:
         patience = ReconnectPatience(self._retry_for if self._reached else self._connect_for)
         busy_patience = ReconnectPatience(self._retry_for)
         within = within or self._timeout
+        renewed = False
         while True:
+            token = await self._token.token()
             try:
-                answer = await rpc(request, timeout=within, metadata=self._metadata)
+                answer = await rpc(request, timeout=within, metadata=self._metadata(token))
             except grpc.aio.AioRpcError as error:
-                failure = self.failure(error, within)
+                if error.code() is grpc.StatusCode.UNAUTHENTICATED and not renewed and self._token.renew(token):
+                    # Refused before it was carried out.
+                    renewed = True
+                    continue
+                failure = await self._failure(error, within)
                 if failure.reason in _BUSY:
                     # Refused before it was carried out, so the next try is not a repeat.
                     if not await busy_patience.pause():
                         raise failure from None
                     continue
-                if error.code() is not grpc.StatusCode.UNAVAILABLE or not await patience.pause():
+                again = error.code() is grpc.StatusCode.UNAVAILABLE and isinstance(failure, Unreachable)
+                if not again or not await patience.pause():
                     raise failure from None
                 if repeated is not None:
                     repeated()
@@ -165,25 +190,28 @@ class Connection:
 
     async def stream(
         self,
-        open_stream: Callable[[], grpc.aio.UnaryStreamCall[Any, _Message]],
+        open_stream: Callable[[Metadata], grpc.aio.UnaryStreamCall[Any, _Message]],
         *,
         ended: Callable[[bool], bool],
         reconnect: float,
     ) -> AsyncGenerator[_Message, None]:
         """Yields messages, reconnecting as often as needed; raises a TobanError.
 
-        `open_stream` requests the messages after the last one that was yielded. `ended` is called with whether a stream
-        closed normally, and returns whether all messages have arrived. `reconnect` limits the seconds without a
-        connection.
+        `open_stream` requests, with the metadata of the call, the messages after the last one that was yielded. `ended`
+        is called with whether a stream closed normally, and returns whether all messages have arrived. `reconnect`
+        limits the seconds without a connection.
         """
         patience = ReconnectPatience(reconnect if self._reached else min(reconnect, self._connect_for))
         clock = asyncio.get_running_loop().time
+        renewed = False
         while True:
             opened_at = clock()
-            call = open_stream()
+            token = await self._token.token()
+            call = open_stream(self._metadata(token))
             try:
                 async for message in call:
                     self._reached = True
+                    renewed = False
                     patience = ReconnectPatience(reconnect)
                     yield message
                 if ended(True):
@@ -192,7 +220,10 @@ class Connection:
             except grpc.aio.AioRpcError as error:
                 if ended(False):
                     return
-                failure = self.failure(error)
+                if error.code() is grpc.StatusCode.UNAUTHENTICATED and not renewed and self._token.renew(token):
+                    renewed = True
+                    continue
+                failure = await self._failure(error)
                 if error.code() not in _LOST and failure.reason not in _BUSY:
                     raise failure from None
             finally:
@@ -203,17 +234,23 @@ class Connection:
             if not await patience.pause():
                 raise failure
 
-    def failure(self, error: grpc.aio.AioRpcError, within: float = 0) -> TobanError:
+    def _metadata(self, token: str) -> Metadata:
+        return (*self._origin, ("authorization", f"Bearer {token}")) if token else self._origin
+
+    async def _failure(self, error: grpc.aio.AioRpcError, within: float = 0) -> TobanError:
         """The exception for a failed call on this channel."""
         failure = from_rpc_error(error)
         if not isinstance(failure, Unreachable) or failure.reason:
             return failure
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return Unreachable(f"the daemon at {self.address.text} did not answer within {within or self._timeout:g} s")
-        path = self.address.path
-        if path and os.path.exists(path) and not os.access(path, os.W_OK):
-            return Refused(f"permission denied on the socket {path}")
-        return Unreachable(f"no daemon answers at {self.address.text}: {_cause(error, path)}")
+        if self.address.host and error.code() is grpc.StatusCode.UNAVAILABLE:
+            from toban.sdk.tls_probe import find_tls_problem  # rarely needed, and slow to load
+
+            problem = await find_tls_problem(self.address, self._tls)
+            if problem is not None:
+                return problem
+        return _no_answer(self.address, error)
 
 
 # Reasons with which a busy daemon refuses a call for the moment.
@@ -223,11 +260,25 @@ _BUSY: Final = frozenset({"TOO_MANY_CALLS", "TOO_MANY_STREAMS"})
 _LOST: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 
 
-def _cause(error: grpc.aio.AioRpcError, path: str) -> str:
-    """A short form of gRPC's long message."""
-    if path and not os.path.exists(path):
-        return "no such socket"
+def _tls_credentials(files: TlsFiles) -> grpc.ChannelCredentials:
+    ca = files.ca
+    if not ca:
+        from toban.sdk.tls_probe import system_ca  # slow to load
+
+        ca = system_ca()
+    return grpc.ssl_channel_credentials(ca or None, files.key or None, files.certificate or None)
+
+
+def _no_answer(address: Address, error: grpc.aio.AioRpcError) -> TobanError:
+    """With a short form of gRPC's long message."""
+    path = address.path
+    if path and os.path.exists(path) and not os.access(path, os.W_OK):
+        return Refused(f"permission denied on the socket {path}")
     details = error.details() or ""
-    if "Connection refused" in details:
-        return "nothing listens there"
-    return details.rpartition(": ")[2] or "connection lost"
+    if path and not os.path.exists(path):
+        cause = "no such socket"
+    elif "Connection refused" in details:
+        cause = "nothing listens there"
+    else:
+        cause = details.rpartition(": ")[2] or "connection lost"
+    return Unreachable(f"no daemon answers at {address.text}: {cause}")

@@ -1,8 +1,10 @@
-"""Contexts: names for daemons, kept in a file of the user's.
+"""Contexts: names for daemons with the credentials for them, kept in a file of the user's.
 
-    {"current": "prod", "contexts": {"prod": {"server": "127.0.0.1:7700"}}}
+    {"current": "prod", "contexts": {"prod": {"server": "tls://toban.example.org:7233", "ca": "-----BEGIN…",
+     "token": "…"}}}
 
-The file is private to its user. Keys that this version does not know stay as they are.
+The file is private to its user: contents of certificates, keys and tokens are in it. Keys that this version does not
+know stay as they are.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from toban.sdk.credentials import ClientCredentials
 from toban.sdk.errors import Conflict, InvalidArgument, NotFound
 
 _FILE: Final = "contexts.json"
+_CREDENTIALS: Final = ("ca", "token", "certificate", "key")
 
 # Seconds to wait for another program that is changing the file, and between looks at it.
 _LOCK_WAIT: Final = 2.0
@@ -43,16 +47,29 @@ class Contexts:
         """The address of a context. Raises NotFound, with similar names."""
         return str(self._entry(name)["server"])
 
-    def add(self, name: str, server: str) -> None:
-        """Raises InvalidArgument for a name that cannot be used, and Conflict for one that is taken."""
+    def credentials(self, name: str) -> ClientCredentials:
+        """Raises NotFound."""
+        entry = self._entry(name)
+        ca, token, certificate, key = (str(entry.get(each, "")) for each in _CREDENTIALS)
+        return ClientCredentials(token=token, ca=ca.encode(), certificate=certificate.encode(), key=key.encode())
+
+    def add(self, name: str, server: str, credentials: Mapping[str, str] | None = None) -> None:
+        """`credentials` are texts by `ca`, `token`, `certificate` and `key`.
+
+        Raises InvalidArgument for a name that cannot be used, and Conflict for one that is taken.
+        """
         _check_name(name)
         if name in self._entries:
             raise Conflict(f"the context {name} exists already, for {self.server(name)}")
-        self._entries[name] = {"server": server}
+        self._entries[name] = {"server": server, **(credentials or {})}
 
-    def set_server(self, name: str, server: str) -> None:
-        """Raises NotFound."""
-        self._entry(name)["server"] = server
+    def replace(self, name: str, server: str, credentials: Mapping[str, str] | None = None) -> None:
+        """Sets the server and these credentials; for another server the earlier ones are forgotten. Raises NotFound."""
+        entry = self._entry(name)
+        if entry["server"] != server:
+            for each in _CREDENTIALS:
+                entry.pop(each, None)
+        entry.update({"server": server, **(credentials or {})})
 
     def use(self, name: str) -> None:
         """Makes a context the current one; none if the name is empty. Raises NotFound."""

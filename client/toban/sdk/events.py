@@ -11,6 +11,7 @@ import grpc.aio
 
 from toban.sdk.address import Address
 from toban.sdk.base import Calls, new_request_id, paged
+from toban.sdk.connection import Metadata
 from toban.sdk.message_values import to_json
 from toban.sdk.origin import step_origin
 from toban.sdk.runs import RECONNECT
@@ -86,8 +87,8 @@ class EventCalls(Calls):
         request = event_pb2.WatchEventsRequest(types=list(types), after_sequence=after_sequence)
         told = False
 
-        def open_stream() -> grpc.aio.UnaryStreamCall[Any, event_pb2.WatchEventsResponse]:
-            return self._events.WatchEvents(request)
+        def open_stream(metadata: Metadata) -> grpc.aio.UnaryStreamCall[Any, event_pb2.WatchEventsResponse]:
+            return self._events.WatchEvents(request, metadata=metadata)
 
         messages = self._connection.stream(open_stream, ended=lambda _: False, reconnect=reconnect)
         async with aclosing(messages):

@@ -12,6 +12,7 @@ from typing import Any, Final
 import grpc.aio
 
 from toban.sdk.base import Calls, new_request_id, paged
+from toban.sdk.connection import Metadata
 from toban.sdk.message_values import to_struct, to_timestamp
 from toban.v1 import run_pb2, run_pb2_grpc
 
@@ -275,12 +276,13 @@ class RunCalls(Calls):
         over = False
         picture: run_pb2.WatchRunResponse | None = None
 
-        def open_stream() -> grpc.aio.UnaryStreamCall[Any, run_pb2.WatchRunResponse]:
+        def open_stream(metadata: Metadata) -> grpc.aio.UnaryStreamCall[Any, run_pb2.WatchRunResponse]:
             nonlocal picture, seen
             # Drop an incomplete snapshot: the next stream starts with a whole one.
             picture = None
             seen = sequence
-            return self._runs.WatchRun(run_pb2.WatchRunRequest(id=run_id, after_sequence=sequence))
+            request = run_pb2.WatchRunRequest(id=run_id, after_sequence=sequence)
+            return self._runs.WatchRun(request, metadata=metadata)
 
         messages = self._connection.stream(open_stream, ended=lambda _: over, reconnect=reconnect)
         async with aclosing(messages):
@@ -341,8 +343,8 @@ class RunCalls(Calls):
             only_changes=only_changes,
         )
 
-        def open_stream() -> grpc.aio.UnaryStreamCall[Any, run_pb2.WatchRunsResponse]:
-            return self._runs.WatchRuns(request)
+        def open_stream(metadata: Metadata) -> grpc.aio.UnaryStreamCall[Any, run_pb2.WatchRunsResponse]:
+            return self._runs.WatchRuns(request, metadata=metadata)
 
         messages = self._connection.stream(open_stream, ended=lambda _: False, reconnect=reconnect)
         async with aclosing(messages):
@@ -404,8 +406,8 @@ class RunCalls(Calls):
         )
         over = False
 
-        def open_stream() -> grpc.aio.UnaryStreamCall[Any, run_pb2.StreamLogsResponse]:
-            return self._runs.StreamLogs(request)
+        def open_stream(metadata: Metadata) -> grpc.aio.UnaryStreamCall[Any, run_pb2.StreamLogsResponse]:
+            return self._runs.StreamLogs(request, metadata=metadata)
 
         def ended(in_good_order: bool) -> bool:
             return over or (in_good_order and not follow)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, S
 
 from toban.sdk.address import Address
 from toban.sdk.client import Client
+from toban.sdk.credentials import Pem
 
 if TYPE_CHECKING:
     from toban.sdk.run_handle import Run
@@ -119,11 +120,27 @@ class SyncClient(Blocking[Client]):
         server: str | None = None,
         *,
         context: str | None = None,
+        token: str = "",
+        token_file: str = "",
+        ca: Pem = b"",
+        certificate: Pem = b"",
+        key: Pem = b"",
         timeout: float = 30.0,
         retry_for: float = 10.0,
         connect_for: float | None = None,
     ) -> None:
-        self._target = Client(server, context=context, timeout=timeout, retry_for=retry_for, connect_for=connect_for)
+        self._target = Client(
+            server,
+            context=context,
+            token=token,
+            token_file=token_file,
+            ca=ca,
+            certificate=certificate,
+            key=key,
+            timeout=timeout,
+            retry_for=retry_for,
+            connect_for=connect_for,
+        )
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

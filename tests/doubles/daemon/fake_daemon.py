@@ -21,6 +21,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from doubles.daemon.fake_access import Access, AccessRecords
 from doubles.daemon.fake_dead_letters import DeadLetters
 from doubles.daemon.fake_errors import Context, abort
 from doubles.daemon.fake_events import Events, SubjectSchedules
@@ -28,6 +29,7 @@ from doubles.daemon.fake_jobs import Jobs
 from doubles.daemon.fake_runs import Runs
 from doubles.daemon.fake_workflows import Workflows
 from toban.v1 import (
+    access_pb2_grpc,
     dead_letter_pb2,
     dead_letter_pb2_grpc,
     event_pb2,
@@ -114,6 +116,7 @@ class FakeDaemon:
         self.locks: list[system_pb2.Lock] = []
         self.garbage = system_pb2.CollectGarbageResponse()
         self.collected: list[system_pb2.CollectGarbageResponse] = []
+        self.access = AccessRecords()
         self.changed: asyncio.Condition
         self._server: grpc.aio.Server | None = None
         self._loop = asyncio.new_event_loop()
@@ -355,6 +358,7 @@ class FakeDaemon:
         self.count(rpc)
         self.seen.append(request)
         self.metadata = dict(context.invocation_metadata() or ())
+        await self.access.check(context, self.metadata)
         if rpc in self.on_call:
             self.on_call[rpc]()
         if rpc in self.fail:
@@ -387,12 +391,16 @@ class FakeDaemon:
         event_pb2_grpc.add_EventServiceServicer_to_server(Events(self), self._server)
         schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(SubjectSchedules(self), self._server)
         system_pb2_grpc.add_SystemServiceServicer_to_server(System(self), self._server)
+        access_pb2_grpc.add_AccessServiceServicer_to_server(Access(self), self._server)
         self._server.add_insecure_port(self.address)
+        self.access.listen(self._server)
+        await self.access.start_login(self.path)
         await self._server.start()
 
     async def _stop(self, grace: float | None) -> None:
         server, self._server = self._server, None
         if server is not None:
+            await self.access.stop_login()
             await server.stop(grace)
 
     def _do(self, work: Coroutine[Any, Any, _Result]) -> _Result:

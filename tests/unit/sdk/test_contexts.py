@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from toban.sdk import Client, Conflict, InvalidArgument, NotFound, contexts
-from toban.sdk.address import resolve
 from toban.sdk.contexts import changing, contexts_file, load
+from toban.sdk.credentials import ClientCredentials
+from toban.sdk.endpoint import resolve
+
+PEM = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
 
 
 @pytest.fixture
@@ -26,19 +29,44 @@ def add(environ: dict[str, str], name: str, server: str = "127.0.0.1:7700") -> N
 
 def test_each_source_of_an_address_wins_over_the_next(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "toban.sock").touch()
-    assert resolve(environ=environ).path == str(tmp_path / "toban.sock")
+    assert resolve(environ=environ).address.path == str(tmp_path / "toban.sock")
     for number, name in enumerate(("current", "variable", "option"), 1):
         add(environ, name, f"127.0.0.1:{number}")
-    assert resolve(environ=environ).path
+    assert resolve(environ=environ).address.path
     with changing(environ) as known:
         known.use("current")
-    assert resolve(environ=environ).text == "127.0.0.1:1"
+    assert resolve(environ=environ).address.text == "127.0.0.1:1"
     environ["TOBAN_CONTEXT"] = "variable"
-    assert resolve(environ=environ).text == "127.0.0.1:2"
+    assert resolve(environ=environ).address.text == "127.0.0.1:2"
     environ["TOBAN_SERVER"] = "127.0.0.1:4"
-    assert resolve(environ=environ).text == "127.0.0.1:4"
-    assert resolve(None, "option", environ).text == "127.0.0.1:3"
-    assert resolve("127.0.0.1:5", "option", environ).text == "127.0.0.1:5"
+    assert resolve(environ=environ).address.text == "127.0.0.1:4"
+    assert resolve(None, "option", environ).address.text == "127.0.0.1:3"
+    assert resolve("127.0.0.1:5", "option", environ).address.text == "127.0.0.1:5"
+
+
+def test_credentials_stay_with_their_daemon(environ: dict[str, str]) -> None:
+    with changing(environ) as known:
+        known.add("prod", "tls://prod:1", {"ca": PEM, "token": "of-prod"})
+        known.add("bare", "tls://bare:1")
+        known.use("prod")
+    environ |= {"TOBAN_TOKEN": "of-environment"}
+    own = ClientCredentials(ca=PEM.encode(), token="of-prod")
+    assert resolve(environ=environ).credentials == resolve(None, "prod", environ).credentials == own
+    assert resolve(environ=environ).tls.ca == PEM.encode()
+    # A context gets nothing from the environment, and another address nothing from the context.
+    assert resolve(None, "bare", environ).credentials == ClientCredentials()
+    assert resolve("tls://other:1", None, environ).credentials == ClientCredentials(token="of-environment")
+    assert resolve(environ=environ | {"TOBAN_SERVER": "tls://other:1"}).credentials.token == "of-environment"
+    # Options win, one by one.
+    given = resolve(None, "prod", environ, given=ClientCredentials(token_file="mine")).credentials
+    assert given == ClientCredentials(ca=PEM.encode(), token_file="mine")
+    # A changed token keeps the CA; another server gets neither.
+    with changing(environ) as known:
+        known.replace("prod", "tls://prod:1", {"token": "newer"})
+    assert resolve(environ=environ).credentials == ClientCredentials(ca=PEM.encode(), token="newer")
+    with changing(environ) as known:
+        known.replace("prod", "tls://elsewhere:1")
+    assert resolve(environ=environ).credentials == ClientCredentials()
 
 
 async def test_a_client_uses_a_context_by_name(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +102,7 @@ def test_what_a_newer_version_wrote_stays(environ: dict[str, str]) -> None:
     path.parent.mkdir()
     path.write_text('{"newer": 1, "contexts": {"prod": {"server": "127.0.0.1:1", "ca_file": "/ca.pem"}}}')
     with changing(environ) as known:
-        known.set_server("prod", "127.0.0.1:2")
+        known.replace("prod", "127.0.0.1:2")
         known.rename("prod", "production")
         known.use("production")
     assert json.loads(path.read_text()) == {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from toban.cli.session import quiet_grpc
+from toban.cli.session import quiet_grpc, session
 from toban.cli.syntax import CommandContext
 from toban.safe_text import safe
 
@@ -215,11 +215,10 @@ def _matching(incomplete: str, names: list[str]) -> list[str]:
 
 def _ask(ctx: CommandContext, fetch: Callable[[SyncClient], list[str]]) -> list[str]:
     quiet_grpc()
-    from toban.sdk import SyncClient, TobanError
+    from toban.sdk import TobanError
 
-    server, context = ctx.globals.get("server"), ctx.globals.get("context")
     try:
-        with SyncClient(server, context=context, timeout=_TIMEOUT, retry_for=0) as client:
+        with session(ctx).client(timeout=_TIMEOUT, retry_for=0) as client:
             return fetch(client)
     except TobanError:
         return []

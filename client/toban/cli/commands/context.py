@@ -1,8 +1,9 @@
-"""`toban context`: names for daemons, and which of them is used."""
+"""`toban context`: names for daemons with the credentials for them, and which of them is used."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,15 +24,18 @@ app = Group(
     help="""Name daemons, and choose the one to use.
 
     --server and --context win over TOBAN_SERVER, which wins over TOBAN_CONTEXT, which wins over the current context.
-    Without any of them a local daemon is used.
+    Without any of them a local daemon is used. The credentials of a context are sent to its daemon only.
 
     \b
     Examples:
-      toban context add prod --server 127.0.0.1:7700
+      toban context add prod --server tls://toban.example.org --ca ca.crt --token-file token
       toban context use prod
       toban --context prod runs list
     """,
 )
+
+# Characters of standard input that are read for a token.
+_LONGEST_TOKEN = 65536
 
 ContextName = Annotated[
     str, Argument(metavar="NAME", help="Name of the context.", show_default=False, autocompletion=context_names)
@@ -45,6 +49,8 @@ class NamedDaemon:
     name: str
     server: str
     current: bool
+    credentials: list[str]
+    """Their kinds: token, ca, certificate."""
 
 
 @app.command()
@@ -52,35 +58,68 @@ def add(
     ctx: CommandContext,
     name: Annotated[str, Argument(metavar="NAME", help="Name for the daemon.", show_default=False)],
     use_it: Annotated[bool, Option("--use", help="Use it from now on.")] = False,
-    replace: Annotated[bool, Option("--replace", help="Change the address if the context exists.")] = False,
+    replace: Annotated[
+        bool, Option("--replace", help="Change the address and the credentials if the context exists.")
+    ] = False,
     output: OutputOption = None,
 ) -> None:
-    """Give a daemon a name.
+    """Give a daemon a name, and store the credentials for it.
 
-    Its address is that of --server.
+    Its address is that of --server. The contents of the files of --ca, --certificate, --key and --token-file are copied
+    into the context, which only you can read. --token-file - reads the token from standard input; on a terminal,
+    a tls:// server without a token or a certificate asks for the token.
 
     \b
     Examples:
-      toban context add prod --server 127.0.0.1:7700
-      toban context add dev --server unix:///tmp/toban-dev/toban.sock --use
+      toban context add prod --server tls://toban.example.org --ca ca.crt
+      toban context add ci --server tls://10.0.0.7 --ca ca.crt --token-file token
+      toban context add dev --server unix:///tmp/toban-dev/toban.sock
     """
     here = session(ctx, output)
     if not here.server:
         raise Failure(
-            "cannot add a context: --server is missing", Exit.USAGE, hint="--server unix:///path or host:port"
+            "cannot add a context: --server is missing", Exit.USAGE, hint="--server unix:///path or tls://host:port"
         )
-    with _changing(f"add context {shown(name)}") as contexts:
-        from toban.sdk.address import parse
+    what = f"add context {shown(name)}"
+    quiet_grpc()
+    from toban.sdk.address import parse
 
-        server = parse(here.server).text
+    with doing(what):
+        server = parse(here.server)
+        credentials = _credentials(here, tls=server.tls)
+    with _changing(what) as contexts:
         known = name in contexts.servers
         if known and replace:
-            contexts.set_server(name, server)
+            contexts.replace(name, server.text, credentials)
         else:
-            contexts.add(name, server)
+            contexts.add(name, server.text, credentials)
         if use_it:
             contexts.use(name)
     _report(here, contexts, name, "changed" if known else "added")
+
+
+def _credentials(here: Session, *, tls: bool) -> dict[str, str]:
+    """What the options and the prompt give, by the keys of a context. Raises a TobanError."""
+    from toban.sdk import InvalidArgument
+    from toban.sdk.credentials import ClientCredentials, checked_token, read_tls_files, read_token_file
+
+    given = ClientCredentials(ca=here.ca or b"", certificate=here.certificate or b"", key=here.key or b"")
+    if given.has_tls and not tls:
+        raise InvalidArgument("certificates need an address of the form tls://HOST:PORT")
+    files = read_tls_files(given)
+    found = {"ca": files.ca, "certificate": files.certificate, "key": files.key}
+    token = ""
+    if here.token_file == "-":  # noqa: S105 - a file name
+        token = checked_token(sys.stdin.read(_LONGEST_TOKEN), "on standard input")
+    elif here.token_file:
+        token = read_token_file(here.token_file)
+    elif tls and not files.certificate and sys.stdin.isatty():
+        import getpass
+
+        typed = getpass.getpass("Token (empty for none): ")
+        token = checked_token(typed, "that was typed") if typed.strip() else ""
+    texts = {key: content.decode("ascii", "replace") for key, content in found.items() if content}
+    return texts | ({"token": token} if token else {})
 
 
 @app.command()
@@ -137,6 +176,7 @@ def list_(ctx: CommandContext, output: OutputOption = None) -> None:
             Column("", lambda each: "*" if each.current else ""),
             Column("NAME", lambda each: each.name, lambda _: "bold"),
             Column("SERVER", lambda each: each.server, folds=True),
+            Column("CREDENTIALS", lambda each: ", ".join(each.credentials), optional=True),
         ]
         table(here, found, columns)
     else:
@@ -159,6 +199,8 @@ def show(
 ) -> None:
     """Show a context, by default the one in use.
 
+    Tokens and keys are not shown.
+
     \b
     Examples:
       toban context show
@@ -175,8 +217,16 @@ def show(
         contexts.server(chosen)
     if here.output is OutputFormat.TABLE:
         found = _named(contexts, chosen)
-        pairs = (("Name", found.name), ("Server", found.server), ("Current", "yes" if found.current else "no"))
-        fields(here, [*pairs, ("File", contexts.path)])
+        fields(
+            here,
+            [
+                ("Name", found.name),
+                ("Server", found.server),
+                ("Credentials", ", ".join(found.credentials)),
+                ("Current", "yes" if found.current else "no"),
+                ("File", contexts.path),
+            ],
+        )
     else:
         _report(here, contexts, chosen, "")
 
@@ -239,7 +289,9 @@ def _load(what: str) -> Contexts:
 
 
 def _named(contexts: Contexts, name: str) -> NamedDaemon:
-    return NamedDaemon(name=name, server=contexts.servers[name], current=name == contexts.current)
+    credentials = contexts.credentials(name)
+    kinds = [kind for kind in ("token", "ca", "certificate") if getattr(credentials, kind)]
+    return NamedDaemon(name=name, server=contexts.servers[name], current=name == contexts.current, credentials=kinds)
 
 
 def _report(here: Session, contexts: Contexts, name: str, done: str) -> None:

@@ -53,7 +53,14 @@ def _with(name: str, further: dict[str, Any], *, optional: tuple[str, ...] = ())
     return {"allOf": [_message(name), _object(further, optional=optional)]}
 
 
-_CONTEXT: Final = _object({"name": _TEXT, "server": _TEXT, "current": _FLAG})
+_CONTEXT: Final = _object(
+    {
+        "name": _TEXT,
+        "server": _TEXT,
+        "current": _FLAG,
+        "credentials": _list({"enum": ["token", "ca", "certificate"]}),
+    }
+)
 _DELETED: Final = _list(_object({"name": _TEXT, "outcome": {"const": "deleted"}}))
 _DIFF: Final = _object({"name": _TEXT, "from": _INTEGER, "to": _INTEGER, "diff": _TEXT})
 _DRAINING: Final = _object({"draining": _FLAG, "changed": _FLAG})
