@@ -227,7 +227,7 @@ class Engine:
         self.control = RunControl(self.parts.active, cast(Any, store), clock, remove=_keep)
 
     async def start(self) -> None:
-        await self.processes.open(self.parts.launches.report)
+        await self.processes.open(self.parts.report)
         await self.parts.recovery.find()
         self._recovering = asyncio.get_running_loop().create_task(self.parts.recovery.recover())
 

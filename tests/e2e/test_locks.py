@@ -6,7 +6,9 @@ Each holder makes a directory that must not exist, and removes it at its end: tw
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,12 @@ def apply(daemon: Daemon, name: str, steps: dict[str, Any] | list[Any], **fields
     daemon.apply(json.dumps({"name": name, "description": "x", **fields, "steps": steps}))
 
 
+def change(daemon: Daemon, name: str, steps: dict[str, Any] | list[Any], **fields: Any) -> None:
+    source = json.dumps({"name": name, "description": "x", **fields, "steps": steps})
+    changed = workflow_pb2.Workflow(name=name, definition=workflow_pb2.Definition(source=source))
+    daemon.workflows.UpdateWorkflow(workflow_pb2.UpdateWorkflowRequest(workflow=changed), timeout=60)
+
+
 def gate(directory: Path, name: str) -> Gate:
     return Gate(f"{directory}/{name}.gate")
 
@@ -55,6 +63,12 @@ def reaches_lock(daemon: Daemon, run_id: str, step: str = "") -> run_pb2.LockWai
     found = wait_until(waiting, "it does not come to wait for a lock")
     assert found is not None
     return found
+
+
+def child_of(daemon: Daemon, parent: str) -> str:
+    request = run_pb2.ListRunsRequest(parent_run=parent)
+    found = wait_until(lambda: daemon.runs.ListRuns(request, timeout=60).runs, "the child is not created")
+    return str(found[0].id)
 
 
 def locks_of(daemon: Daemon) -> dict[str, system_pb2.Lock]:
@@ -170,13 +184,39 @@ def test_what_could_deadlock_is_refused_with_what_to_write(daemon: Daemon) -> No
 def test_a_definition_that_changes_later_fails_the_step_instead(daemon: Daemon) -> None:
     apply(daemon, "changes-later", {"only": {"run": "true"}})
     apply(daemon, "calls-later", {"call": {"job_type": "workflow", "target": "changes-later"}}, locks=["m"])
-    stored = {"name": "changes-later", "description": "x", "steps": {"only": {"run": "true", "locks": ["c"]}}}
-    changed = workflow_pb2.Workflow(name="changes-later", definition=workflow_pb2.Definition(source=json.dumps(stored)))
-    update = workflow_pb2.UpdateWorkflowRequest(workflow=changed)
-    daemon.workflows.UpdateWorkflow(update, timeout=60)
+    change(daemon, "changes-later", {"only": {"run": "true", "locks": ["c"]}})
     run = daemon.run("calls-later")
     assert run_state(run) == "FAILED"
     assert 'add "c" to the locks of workflow "changes-later"' in run.error_message
+
+
+def test_definitions_that_change_while_a_child_waits_do_not_deadlock(daemon: Daemon, tmp_path: Path) -> None:
+    """A newer version of the child takes the lock of the parent in a step, while the child waits for its turn."""
+    first_go, go = gate(tmp_path, "first"), gate(tmp_path, "call")
+    apply(daemon, "turned", {"only": {"run": f"read _ < {tmp_path}/first.gate"}}, overlap="queue", max_active_runs=1)
+    steps = [
+        {"name": "wait", "run": f"read _ < {tmp_path}/call.gate"},
+        {"name": "call", "job_type": "workflow", "target": "turned"},
+        {"name": "after", "run": "true"},
+    ]
+    apply(daemon, "turning", steps, locks=["turn"])
+    first = daemon.start_run("turned")
+    daemon.wait_started(first, "only")
+    parent = daemon.start_run("turning")
+    daemon.wait_started(parent, "wait")
+    go.release_now()
+    child = child_of(daemon, parent)
+    change(daemon, "turning", [{"name": "nothing", "run": "true"}], locks=["turn"])
+    change(daemon, "turned", {"only": {"run": "true", "locks": ["turn"]}}, overlap="queue", priority=9)
+    second = daemon.start_run("turned")
+    first_go.release_now()
+    ended = daemon.wait_run(parent)
+    assert run_state(ended) == "FAILED"
+    assert "deadlock: this run, turned#" in ended.error_message
+    assert "wait for each other, because a definition was changed" in ended.error_message
+    assert run_state(daemon.wait_run(child)) == "CANCELLED"
+    assert step_states(ended)["call"] == "FAILED"
+    assert [run_state(daemon.wait_run(run)) for run in (first, second)] == ["SUCCEEDED", "SUCCEEDED"]
 
 
 def test_cancel_and_timeouts_end_those_who_wait(daemon: Daemon, tmp_path: Path) -> None:
@@ -230,6 +270,38 @@ def test_a_killed_daemon_forgets_neither_holders_nor_waiters(tmp_path: Path) -> 
             each.release_now()
         ended = [daemon.wait_run(run) for run in runs.values()]
         assert [run_state(run) for run in ended] == ["SUCCEEDED"] * 5, [run.error_message for run in ended]
+
+
+def test_a_run_that_cannot_be_loaded_keeps_its_locks_until_its_processes_are_gone(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "s") as daemon:
+        go = gate(tmp_path, "child")
+        apply(daemon, "called", {"only": {"run": f"read _ < {tmp_path}/child.gate", "locks": ["gpu"]}})
+        apply(daemon, "calls", {"call": {"job_type": "workflow", "target": "called", "locks": ["db"]}})
+        apply(daemon, "wants-db", {"only": {"run": "true"}}, locks=["db"])
+        apply(daemon, "wants-gpu", {"only": {"run": "true", "locks": ["gpu"]}})
+        parent = daemon.start_run("calls")
+        child = child_of(daemon, parent)
+        daemon.wait_started(child, "only")
+        daemon.kill()
+        write_outputs(daemon, child, "{")
+        daemon.start()
+        waiting = daemon.start_run("wants-db"), daemon.start_run("wants-gpu")
+        assert reaches_lock(daemon, waiting[0]).lock == "db"
+        assert reaches_lock(daemon, waiting[1], "only").lock == "gpu"
+        assert {each.run_id for lock in locks_of(daemon).values() for each in lock.leftovers} == {child}
+        assert "of workflow called cannot be loaded" in wait_until(lambda: condition(daemon), "nobody is told")
+        go.release_now()
+        assert {run_state(daemon.wait_run(run)) for run in waiting} == {"SUCCEEDED"}
+        wait_until(lambda: not condition(daemon), "the condition stays")
+        daemon.kill()
+        write_outputs(daemon, child, "{}")
+        daemon.start()
+        assert [run_state(daemon.wait_run(run)) for run in (child, parent)] == ["SUCCEEDED", "SUCCEEDED"]
+
+
+def write_outputs(daemon: Daemon, run_id: str, text: str) -> None:
+    with closing(sqlite3.connect(daemon.state_dir / "toban.db")) as database, database:
+        database.execute("UPDATE step_runs SET outputs = ? WHERE run_id = ?", (text, run_id))
 
 
 def test_a_lock_stays_held_while_processes_of_a_lost_step_may_live(tmp_path: Path) -> None:

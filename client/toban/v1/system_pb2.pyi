@@ -909,7 +909,9 @@ class LockLeftover(_message.Message):
     run_id: _builtins.str
     workflow: _builtins.str
     step: _builtins.str
-    """The step or instance; with `.check` behind it for a completion check."""
+    """The step or instance; with `.check` behind it for a completion check. Empty if the run could not be loaded after a
+    restart: then this and the next two fields are not known.
+    """
     process_execution_id: _builtins.str
     @_builtins.property
     def pids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -917,7 +919,7 @@ class LockLeftover(_message.Message):
 
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
-        """The end of the attempt."""
+        """The end of the attempt, or the restart."""
 
     def __init__(
         self,

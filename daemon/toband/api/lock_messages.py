@@ -53,7 +53,7 @@ def leftover(value: LockLeftover) -> system_pb2.LockLeftover:
         run_id=value.run_id,
         workflow=value.workflow,
         step=value.step,
-        process_execution_id=value.attempt_id,
+        process_execution_id=value.attempt_id if value.step else "",
         pids=value.pids,
         since=timestamp(value.since),
     )

@@ -113,7 +113,7 @@ class Application:
             tools=self._tools(),
             started_at=self._started_at,
         )
-        await self._adapters.launcher.open(self._engine.runs.launches.report)
+        await self._adapters.launcher.open(self._engine.runs.report)
         await self._engine.runs.recovery.find()
 
     async def _serve(self) -> None:

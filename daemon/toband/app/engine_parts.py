@@ -210,6 +210,7 @@ class EngineParts:
         return [
             self.runs.recovery.recover(),
             self.runs.lock_leftovers.run(),
+            self.runs.deadlocks.run(),
             self.retention.run(),
             self.row_retention.run(),
             self.sampler.run(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from toband.app.adapters import Adapters, SystemClock
 from toband.config import Config
+from toband.domain.run_events import Event
 from toband.domain.run_model import Run
 from toband.domain.transition import Ids
 from toband.engine.caller import OriginLookup
@@ -23,6 +24,7 @@ from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.background_tasks import BackgroundTasks
 from toband.engine.runs.child_runs import ChildRuns
 from toband.engine.runs.dead_letters import DeadLetters
+from toband.engine.runs.deadlock_watch import DeadlockWatch
 from toband.engine.runs.effects import Effects
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.plan_cache import PlanCache
@@ -31,6 +33,7 @@ from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_factory import RunFactory
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.runs.step_waits import StepWaits
+from toband.engine.runs.unread_runs import UnreadRuns
 from toband.engine.system_events import SystemEvents
 
 
@@ -61,7 +64,9 @@ class RunParts:
         self.lock_leftovers = LockLeftovers(
             table=self.lock_table, store=store, launcher=launcher, conditions=health, boot_id=ids.boot_id
         )
+        self._unread = UnreadRuns(store=store, launcher=launcher, table=self.lock_table, clock=clock, start=start)
         self.queue = RunQueue(event_slots=config.event_concurrency, locks=locks)
+        self.deadlocks = DeadlockWatch(active=self.active, queue=self.queue, table=self.lock_table)
         self.origins = OriginLookup(store, self.active.run)
         self.factory = RunFactory(
             store=store,
@@ -155,6 +160,7 @@ class RunParts:
             launches=self.launches,
             locks=locks,
             leftovers=self.lock_leftovers,
+            unread=self._unread,
             children=children,
             effects=effects,
             waits=self.waits,
@@ -162,6 +168,11 @@ class RunParts:
             clock=clock,
             start=start,
         )
+
+    def report(self, run_id: str, event: Event) -> None:
+        """Takes the launcher's events."""
+        self._unread.report(run_id, event)
+        self.launches.report(run_id, event)
 
     async def context_of(self, run: Run) -> str:
         """The directory of a run's artifacts."""

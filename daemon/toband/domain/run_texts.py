@@ -5,7 +5,7 @@ The domain decides by enums and flags, and never reads these texts.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import assert_never
 
 from toban.definition import Step, format_duration
@@ -40,6 +40,12 @@ def lock_conflict(conflict: LockConflict) -> str:
         f"cannot wait for lock {conflict.wanted} while the run holds {conflict.held}: locks are taken in alphabetical "
         f"order; add {conflict.wanted} to the locks of the workflow"
     )
+
+
+def deadlock(others: Sequence[str]) -> str:
+    """Why a child run is not started. `others` are names of runs."""
+    names = f"{', '.join(('this run', *others[:-1]))} and {others[-1]}"
+    return f"deadlock: {names} wait for each other, because a definition was changed while they were active"
 
 
 def stopped(run: Run) -> str:
@@ -94,7 +100,7 @@ def rejected(by: str, note: str) -> str:
 def child_ended(event: ChildEnded) -> str:
     match event.state:
         case RunState.CANCELLED:
-            return "its run was cancelled"
+            return f"its run was {event.error or 'cancelled'}"
         case RunState.TIMED_OUT:
             return "its run timed out"
         case _:

@@ -52,8 +52,14 @@ def list_(ctx: CommandContext, output: OutputOption = None) -> None:
 def _holders(lock: system_pb2.Lock) -> str:
     from toban.cli.render.reason_text import lock_user
 
-    left = (f"processes left by {each.workflow} step {each.step} since {clock(each.since)}" for each in lock.leftovers)
+    left = (f"processes left by {_left_by(each)} since {clock(each.since)}" for each in lock.leftovers)
     return "; ".join([*map(lock_user, lock.holders), *left])
+
+
+def _left_by(leftover: system_pb2.LockLeftover) -> str:
+    if not leftover.step:
+        return f"{leftover.workflow}, whose run cannot be loaded,"
+    return f"{leftover.workflow} step {leftover.step}"
 
 
 def _waiting(lock: system_pb2.Lock) -> str:

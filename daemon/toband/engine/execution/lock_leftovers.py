@@ -89,8 +89,14 @@ class LockLeftovers:
 
 
 def _text(leftover: LockLeftover) -> str:
+    free = f"free it with `toban locks release {leftover.lock}`"
+    if not leftover.step:
+        return (
+            f"lock {leftover.lock} stays held: run {leftover.run_id} of workflow {leftover.workflow} cannot be loaded, "
+            f"and its processes may still live; end them, then {free}"
+        )
     pids = f" (pids {', '.join(map(str, leftover.pids))})" if leftover.pids else ""
     return (
         f"lock {leftover.lock} stays held: processes of step {leftover.step} of run {leftover.run_id}{pids} may still "
-        f"live; end them, then free it with `toban locks release {leftover.lock}`"
+        f"live; end them, then {free}"
     )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from toband.domain.deadlocks import LockState
 from toband.domain.lock_rules import LockLeftover, LockRequest, LockUser, grantable
 
 DEFAULT_SIZE = 1
@@ -122,6 +123,15 @@ class LockTable:
         """The user waits no more. Repeating it is harmless."""
         if self._remove(user):
             self._changed()
+
+    def state(self, also: Iterable[str]) -> LockState:
+        """Who holds and who waits, for all locks that are used or wanted, and these."""
+        held = {
+            lock: {user.run_id for user, hold in self._holds.get(lock, {}).items() if hold.active and not user.step}
+            for lock in {*self._holds, *self._wanted, *also}
+        }
+        free = {lock: self._size(lock) - len(runs) for lock, runs in held.items()}
+        return LockState(requests=tuple(self._requests), free=free, held=held)
 
     # -- for people
 

@@ -25,6 +25,7 @@ from toband.engine.runs.plan_cache import PlanCache
 from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.runs.step_waits import StepWaits
+from toband.engine.runs.unread_runs import UnreadRuns
 from toband.ports import Clock, Launcher, Store, StoreError
 
 AT_ONCE = 16
@@ -59,6 +60,7 @@ class Recovery:
         launches: Dispatcher,
         locks: RunLocks,
         leftovers: LockLeftovers,
+        unread: UnreadRuns,
         children: ChildRuns,
         effects: Effects,
         waits: StepWaits,
@@ -73,6 +75,7 @@ class Recovery:
         self._launches = launches
         self._locks = locks
         self._leftovers = leftovers
+        self._unread = unread
         self._children = children
         self._effects = effects
         self._waits = waits
@@ -94,7 +97,10 @@ class Recovery:
         """Goes on with these runs, in the background."""
         slots = asyncio.Semaphore(AT_ONCE)
         actors = [actor for run_id in self._unfinished if (actor := await self._loaded(run_id))]
-        if len(actors) == len(self._unfinished):
+        unread = [run_id for run_id in self._unfinished if self._active.actor(run_id) is None]
+        for run_id in unread:
+            await self._unread.add(run_id)
+        if not unread:
             # Else some active attempts are unknown: those of the runs that could not be read.
             self._launcher.settle_others(
                 {

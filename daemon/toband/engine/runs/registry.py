@@ -91,6 +91,11 @@ class ActiveRuns:
         actor = self._actors.get(run_id)
         return actor.run if actor is not None else None
 
+    def parents(self) -> dict[str, str]:
+        """The parent of each active child run, by ids."""
+        runs = (actor.run for actor in self._actors.values())
+        return {run.id: run.parent_run for run in runs if run.parent_run in self._actors}
+
     def definitions_of(self, workflow: str) -> list[Workflow]:
         """Those of its active runs, one of each version."""
         actors = (actor for actor in self._actors.values() if actor.run.workflow == workflow)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from toband.domain import run_texts
+from toband.domain.deadlocks import QueuedRun, QueueState
 from toband.domain.lock_rules import LockRequest, LockUser
 from toband.domain.overlap import OverlapRule, is_full, replacements, rule_for
 from toband.domain.run_events import CancelRequested, RunStarted
@@ -149,6 +150,26 @@ class RunQueue:
     def count(self, workflow: str) -> int:
         """Runs of the workflow that have begun or wait, as `waiting` counts them."""
         return self.begun(workflow) + self.waiting(workflow)
+
+    def states(self) -> list[QueueState]:
+        """The active runs of all workflows. Waiting runs of events are left out: no run waits for them."""
+        return [self._state(line) for line in self._lines.values()]
+
+    def _state(self, line: _Line) -> QueueState:
+        entries = sorted(
+            entry
+            for (by_event, _), heap in line.queues.items()
+            for entry in heap
+            if not by_event and entry[3] in line.waiting
+        )
+        waiting = [
+            QueuedRun(run_id=run_id, limit=limit, request=self._requests.get(run_id)) for *_, run_id, limit in entries
+        ]
+        return QueueState(begun=tuple(line.begun), waiting=waiting)
+
+    def children_wait(self) -> bool:
+        """Whether child runs wait for their turn or for locks."""
+        return any(actor.run.parent_run for line in self._lines.values() for actor in line.waiting.values())
 
     def event_runs(self) -> tuple[int, int]:
         """Runs that events started: how many have begun, and how many wait."""
