@@ -59,8 +59,8 @@ def test_the_live_view(on_terminal: OnTerminal, daemon: FakeDaemon) -> None:
     terminal.wait_for("one  running")
     terminal.wait_for("nightly#1 running")
     daemon.write(record, "one", b"\x1b[32mgreen\x1b[0m\x1b[2J\nhalf")
-    terminal.wait_for("one | green\n")
-    # Colours pass; what would tear the list of steps does not.
+    # Colours pass; what would tear the list of steps is escaped.
+    terminal.wait_for("one | green\\x1b[2J\n")
     assert b"\x1b[32mgreen" in terminal.raw
     assert b"\x1b[2J" not in terminal.raw
     daemon.write(record, "one", b" line\r\n10%\r20%\n")

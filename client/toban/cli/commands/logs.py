@@ -18,7 +18,8 @@ from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.render.log_lines import LEVELS, Prefixer, attempt_mark, line_of
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_line, flush_bytes, write_bytes
-from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
+from toban.cli.render.terminal_text import TerminalText
+from toban.cli.session import OutputFormat, OutputOption, Session, is_terminal, session, shown
 from toban.cli.syntax import Argument, CommandContext, ExitCommand, Option
 
 if TYPE_CHECKING:
@@ -95,15 +96,17 @@ def logs(
         ),
     ] = None,
     raw: Annotated[
-        bool, Option("--raw", help="The output as it was written, with ::progress and ::log lines.")
+        bool,
+        Option("--raw", help="The output as it was written, with ::progress and ::log lines and control sequences."),
     ] = False,
     output: OutputOption = None,
 ) -> None:
     """Show the output of a run.
 
     With several steps each line begins with the name of its step, and with its attempt from the second one on. A
-    for_each step means all its instances. Lines ::progress are left out, and lines ::log are shown with their level;
-    with --raw the output is unchanged. With -o json each chunk of output is an object on its own line.
+    for_each step means all its instances. Lines ::progress are left out, and lines ::log are shown with their level.
+    On a terminal colors pass, and other control sequences are escaped. With --raw the output is unchanged. With -o json
+    each chunk of output is an object on its own line.
 
     \b
     Examples:
@@ -160,7 +163,8 @@ def logs(
             messages = _only(messages, chosen.members)
         try:
             whole = attempt is not None or bool(process)
-            _copy(here, messages, several=chosen.several, timestamps=timestamps, chosen_attempt=whole)
+            writer = _writer(here, several=chosen.several, timestamps=timestamps, raw=raw, chosen_attempt=whole)
+            _copy(here, messages, *writer)
         except KeyboardInterrupt:
             raise ExitCommand(Exit.DETACHED if follow else INTERRUPTED) from None
 
@@ -209,12 +213,9 @@ def _only(
 def _copy(
     here: Session,
     messages: Iterable[run_pb2.StreamLogsResponse],
-    *,
-    several: bool,
-    timestamps: bool,
-    chosen_attempt: bool,
+    write: Callable[[run_pb2.LogChunk], None],
+    finish: Callable[[], None],
 ) -> None:
-    write, finish = _writer(here, several=several, timestamps=timestamps, chosen_attempt=chosen_attempt)
     for message in messages:
         if message.HasField("end"):
             finish()
@@ -233,28 +234,25 @@ def _tell_end(here: Session, end: run_pb2.LogEnd) -> None:
 
 
 def _writer(
-    here: Session, *, several: bool, timestamps: bool, chosen_attempt: bool
+    here: Session, *, several: bool, timestamps: bool, raw: bool, chosen_attempt: bool
 ) -> tuple[Callable[[run_pb2.LogChunk], None], Callable[[], None]]:
     """A function for each chunk, and a function to call after the last one."""
     sys.stdout.flush()
     if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         return _Objects().write, lambda: None
+    terminal = is_terminal() and not raw
     if several or timestamps:
-        prefixer = Prefixer(steps=several, timestamps=timestamps, color=here.color)
+        prefixer = Prefixer(steps=several, timestamps=timestamps, color=here.color, terminal=terminal)
 
         def prefixed(chunk: run_pb2.LogChunk) -> None:
-            write_bytes(prefixer.feed(chunk))
-            flush_bytes()
+            _show(prefixer.feed(chunk))
 
-        def rest() -> None:
-            write_bytes(prefixer.finish())
-            flush_bytes()
-
-        return prefixed, rest
+        return prefixed, lambda: _show(prefixer.finish())
 
     from toban.v1 import run_pb2
 
     shown_attempt = [1]
+    shown_text = TerminalText(color=here.color) if terminal else None
 
     def plain(chunk: run_pb2.LogChunk) -> None:
         if chunk.attempt != shown_attempt[0] and not chosen_attempt:
@@ -265,11 +263,17 @@ def _writer(
             if record.stream == run_pb2.LOG_STREAM_SYSTEM:
                 # Messages of Toban must not mix with the output of the step.
                 here.note(f"toban: {record.data.decode('utf-8', 'replace').rstrip()}")
-            else:
-                write_bytes(line_of(record, color=here.color))
+                continue
+            data = line_of(record, color=here.color)
+            write_bytes(shown_text.feed(data, (chunk.process_execution_id, record.stream)) if shown_text else data)
         flush_bytes()
 
-    return plain, lambda: None
+    return plain, lambda: _show(shown_text.finish()) if shown_text else None
+
+
+def _show(data: bytes) -> None:
+    write_bytes(data)
+    flush_bytes()
 
 
 class _Objects:

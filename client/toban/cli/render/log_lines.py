@@ -11,6 +11,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
 from toban.cli.human_text import stamp
+from toban.cli.render.terminal_text import terminal_line
 from toban.safe_text import escaped_line
 
 if TYPE_CHECKING:
@@ -52,10 +53,14 @@ class _Rest:
 
 
 class Prefixer:
-    """Puts the name of the step, with its attempt from the second one on, and optionally the time before each line."""
+    """Puts the name of the step, with its attempt from the second one on, and optionally the time before each line.
 
-    def __init__(self, *, steps: bool, timestamps: bool, color: bool = False) -> None:
+    For a `terminal`, control sequences other than colors are escaped.
+    """
+
+    def __init__(self, *, steps: bool, timestamps: bool, color: bool = False, terminal: bool = False) -> None:
         self._color = color
+        self._terminal = terminal
         self._steps = steps
         self._timestamps = timestamps
         self._rests: dict[tuple[str, int], _Rest] = {}
@@ -79,24 +84,28 @@ class Prefixer:
                     rest.data += data
                     continue
                 # A line has the time of its beginning.
-                out += rest.prefix + rest.data + data[:end]
-                if not end:
-                    out += data + b"\n"
+                out += self._lines(rest.prefix, bytes(rest.data) + (data[: end - 1] if end else data))
                 data = data[end:] if end else b""
                 del self._rests[key]
             cut = data.rfind(b"\n") + 1
             if cut:
-                body = data[: cut - 1]
-                out += prefix + body.replace(b"\n", b"\n" + prefix) + b"\n"
+                out += self._lines(prefix, data[: cut - 1])
             if cut < len(data):
                 self._rests[key] = _Rest(prefix, bytearray(data[cut:]))
         return bytes(out)
 
     def finish(self) -> bytes:
         """The last, incomplete lines."""
-        out = b"".join(rest.prefix + rest.data + b"\n" for rest in self._rests.values())
+        out = b"".join(self._lines(rest.prefix, bytes(rest.data)) for rest in self._rests.values())
         self._rests.clear()
         return out
+
+    def _lines(self, prefix: bytes, body: bytes) -> bytes:
+        """The lines of a body whose last line has no end."""
+        if self._terminal:
+            lines = (terminal_line(line, color=self._color) for line in body.split(b"\n"))
+            return b"".join(prefix + line + b"\n" for line in lines)
+        return prefix + body.replace(b"\n", b"\n" + prefix) + b"\n"
 
     def _name(self, chunk: run_pb2.LogChunk) -> str:
         """The title, with the number of an instance; with the id too if another step has the same title."""

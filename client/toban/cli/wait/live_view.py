@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, Self
@@ -14,7 +13,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from toban.cli.human_text import indented, last_state, one_line, span
+from toban.cli.human_text import indented, one_line, span
 from toban.cli.render.run_text import progress_text, run_label, run_name, run_state, run_style
 from toban.cli.render.step_table import instances, row_note
 from toban.cli.render.step_text import (
@@ -32,10 +31,6 @@ from toban.cli.render.step_tree import signs, tree_lines
 from toban.cli.session import Session
 from toban.cli.wait.run_views import Tracker, View
 from toban.v1 import run_pb2
-
-# Escape sequences except colors: moving the cursor would break the list of steps.
-_MOVES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-ln-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-_OTHER_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
 
 # Which steps are shown if there is no room for all: the lowest numbers first.
 _ORDER: Final = {
@@ -95,9 +90,7 @@ class LiveView(View):
     def wrote(self, text: bytes) -> None:
         """Writes lines above the list of steps."""
         if text:
-            lines = text.decode("utf-8", "replace").removesuffix("\n").split("\n")
-            shown = "".join(f"{_calm(line)}\n" for line in lines)
-            self._console.print(_Raw(shown), end="", crop=False)
+            self._console.print(_Raw(text.decode("utf-8", "replace")), end="", crop=False)
 
     def _draw(self) -> Group | Text:
         tracker = self._tracker
@@ -157,16 +150,6 @@ def _approval(tracker: Tracker) -> list[Text]:
         return []
     command = f"toban runs approve {run_name(tracker.run)} {typed(waiting.id)}"
     return [Text(one_line(f"`{command}` approves {step_label(waiting)}"), style="yellow")]
-
-
-def _calm(line: str) -> str:
-    """A line without control sequences other than colors."""
-    prefix, bar, rest = line.partition(" | ")
-    if bar:
-        line = f"{prefix} | {last_state(rest)}"
-    if "\x1b" in line:
-        line = _MOVES.sub("", line) + "\x1b[0m"
-    return _OTHER_CONTROL.sub("", line)
 
 
 def _choose(steps: Sequence[run_pb2.Step], room: int) -> list[run_pb2.Step]:

@@ -106,7 +106,7 @@ async def _follow(here: Session, client: Client, run_id: str, view: View) -> run
 async def _copy_logs(here: Session, client: Client, run_id: str, view: View) -> None:
     from toban.sdk import NotFound
 
-    lines = Prefixer(steps=True, timestamps=False, color=here.color)
+    lines = Prefixer(steps=True, timestamps=False, color=here.color, terminal=is_terminal())
     try:
         async with aclosing(client.stream_logs(run_id, follow=True)) as messages:
             async for message in messages:
