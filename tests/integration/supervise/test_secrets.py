@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.processes import kill
+from helpers.processes import command_of, kill, memory_holds
 from helpers.steps import python, shell
 from helpers.supervision import RUN, Opener, Supervision, new_attempt
 from helpers.wait import wait_for
@@ -141,3 +141,106 @@ async def test_an_attempt_keeps_its_directory_when_it_is_launched_again(supervis
     assert supervision.launcher._secrets.directory_for(attempt) == first
     supervision.launcher.settle(attempt.token)
     await wait_for(lambda: not places(supervision), "the link is left")
+
+
+PRINT = """
+import array, base64, fcntl, json, os, sys, termios, time, traceback, urllib.parse
+value = os.environ["PASSWORD"]
+fd = int(sys.argv[1])
+
+def write(data):
+    os.write(fd, data)
+    unread = array.array("i", [1])
+    while unread[0]:
+        fcntl.ioctl(fd, termios.FIONREAD, unread)
+        time.sleep(0.0005)
+
+raw = value.encode()
+for at in range(len(raw) + 1):
+    write(b"two " + raw[:at])
+    write(raw[at:] + b" writes\\n")
+for byte in b"one by one " + raw + b"\\n":
+    write(bytes([byte]))
+for before in ("", "x", "xy"):
+    write(base64.b64encode((before + value).encode()) + b"\\n")
+write(base64.urlsafe_b64encode(raw) + b"\\n")
+write(urllib.parse.quote(value, safe="").encode() + b"\\n" + urllib.parse.quote_plus(value).encode() + b"\\n")
+write(json.dumps({"password": value}).encode() + b"\\n")
+write(f"::progress 1/2 with {value} in it\\n".encode())
+try:
+    raise KeyError(value)
+except KeyError:
+    write(traceback.format_exc().encode())
+with open(os.environ["TOBAN_OUTPUT"], "a") as file:
+    file.write(f"found={value}\\n{value}=1\\ntoban.error=refused {value}\\n")
+with open(os.environ["TOBAN_RESULT"], "w") as file:
+    json.dump({"password": [value, {value: 1}]}, file)
+write(raw[:-1])
+"""
+
+
+@pytest.mark.parametrize(("fd", "kind"), [(1, LogKind.STDOUT), (2, LogKind.STDERR)])
+async def test_what_a_step_prints_is_masked_before_it_is_stored(
+    supervision: Supervision, fd: int, kind: LogKind
+) -> None:
+    attempt = new_attempt()
+    env = {
+        "TOBAN_OUTPUT": supervision.files.output(attempt),
+        "TOBAN_RESULT": supervision.files.result(attempt),
+        "PYTHONIOENCODING": "utf-8",
+    }
+    supervision.launch([*python(PRINT), str(fd)], attempt=attempt, env=env, secrets=MATERIAL)
+    ended = await supervision.ended(attempt)
+
+    printed = supervision.printed(attempt, kind)
+    text = printed.decode()
+    assert ended.exit_code == 0, text + supervision.printed(attempt, LogKind.STDERR).decode()
+    lines = text.splitlines()
+    assert lines[: len(VALUE.encode()) + 1] == ["two *** writes"] * (len(VALUE.encode()) + 1)
+    assert "one by one ***" in lines
+    assert '{"password": "***"}' in lines
+    assert lines[-1] == "***", "the beginning of a secret at the end of the output"
+    assert ended.progress is not None
+    assert ended.progress.message == "with *** in it"
+    assert ended.outputs == {"found": "***", "***": "1", "toban.error": "refused ***"}
+    assert ended.result == {"password": ["***", {"***": 1}]}
+    # What is counted is what is stored.
+    stored = len(printed) + len("::progress 1/2 with *** in it\n")
+    assert (ended.stdout_bytes, ended.stderr_bytes) == ((stored, 0) if fd == 1 else (0, stored))
+    for written in (VALUE, VALUE[:12], "c2VjcmV0", "s3cr3t-v%C3%A4", "s3cr3t-v\\u00e4"):
+        assert files_with(supervision.place.root, written) == []
+    assert not there(supervision.files.output(attempt))
+    assert not there(supervision.files.result(attempt))
+
+
+async def test_prompts_appear_and_beginnings_of_secrets_wait(supervision: Supervision) -> None:
+    gate = supervision.gate()
+    script = 'printf "Password: "; read x < "$1"; printf "s3cr3t"; read x < "$1"; printf " of others\n"; exec cat'
+    attempt = supervision.launch(shell(script, gate.path), secrets=MATERIAL)
+    await wait_for(lambda: supervision.printed(attempt) == b"Password: ", "the prompt does not appear")
+    await gate.release()
+    await gate.release()
+    await supervision.ended(attempt)
+    assert supervision.printed(attempt).decode() == "Password: s3cr3t of others\n***\n"
+
+
+async def test_the_limit_of_a_log_counts_what_is_stored(supervision: Supervision) -> None:
+    ended = await supervision.run(
+        shell('for i in 1 2 3 4 5; do echo "$PASSWORD"; done'), secrets=MATERIAL, log_limit=10
+    )
+    assert (ended.stdout_bytes, ended.dropped_bytes) == (10, 10)
+
+
+async def test_values_are_only_where_they_are_used(supervision: Supervision) -> None:
+    """Neither in the spawner, nor in another shim, nor in arguments; its own shim and step have them."""
+    gate = supervision.gate()
+    attempt = supervision.launch(shell('read x < "$1"', gate.path), secrets=MATERIAL)
+    await supervision.started(attempt)
+    shim = await supervision.shim(attempt)
+    others = [supervision.spawner, *(each for each in await supervision.parked() if each != shim)]
+    if os.geteuid() == 0:
+        assert memory_holds(shim.pid, VALUE.encode())
+        assert not any(memory_holds(each.pid, VALUE.encode()) for each in others)
+    assert VALUE not in command_of(shim.pid)
+    await gate.release()
+    await supervision.ended(attempt)

@@ -23,6 +23,7 @@ from toband import failpoints
 from toband.supervise.shim import cgroups, frames, process_title, process_tree, secret_files
 from toband.supervise.shim.attempt_file import AttemptFile, claim, now_us
 from toband.supervise.shim.shim import KILL_PATIENCE, START_PATIENCE, Shim, got, oom_kills
+from toband.supervise.shim.step_masks import StepMasks, masker_of
 
 CLAIMED = b"claimed"
 EXIT_DONE = 0
@@ -58,7 +59,14 @@ def main(sock: socket.socket, boot_id: str) -> NoReturn:
         boot["seal"] = facts["seal"]
         boot["oom_kills"] = kills_before
         process_title.set_title(boot.get("title", ""))
-        facts |= {"attempt": boot["attempt"], "token": boot["token"], "command": boot.get("command", ""), **_duty(boot)}
+        masker = masker_of(boot)
+        command = boot.get("command", "")
+        facts |= {
+            "attempt": boot["attempt"],
+            "token": boot["token"],
+            "command": command if masker is None else masker.mask_text(command),
+            **_duty(boot),
+        }
         failpoints.hit("shim.before_claim")
         if boot.get("cgroup"):
             _make_cgroup(boot, facts)
@@ -73,7 +81,7 @@ def main(sock: socket.socket, boot_id: str) -> NoReturn:
             sock.send(CLAIMED)
         secret_files.take_material(boot)
         file = AttemptFile(fd, boot.get("log_limit"), boot.get("logs_full", ""))
-        Shim(boot, file, wake).run()
+        Shim(boot, file, wake, None if masker is None else StepMasks(masker)).run()
         # The end record is on disk. Closing the socket tells the daemon sooner than the exit of this process.
         sock.close()
         code = EXIT_DONE

@@ -23,6 +23,7 @@ from typing import Any
 from toband import failpoints
 from toband.supervise.shim import cgroups, exec_step, frames, process_tree, secret_files
 from toband.supervise.shim.attempt_file import AttemptFile, amount, now_us
+from toband.supervise.shim.step_masks import StepMasks
 
 KILL_PATIENCE = 30.0
 """Seconds that a KILLed tree may take to end before it counts as unkillable."""
@@ -56,8 +57,9 @@ def note_signal(signum: int, _frame: object) -> None:
 class Shim:
     """One attempt, from its claim to its end record."""
 
-    def __init__(self, boot: dict[str, Any], file: AttemptFile, wake: int) -> None:
+    def __init__(self, boot: dict[str, Any], file: AttemptFile, wake: int, masks: StepMasks | None = None) -> None:
         self._boot = boot
+        self._masks = masks
         self._file = file
         self._wake = wake
         self._poll = select.poll()
@@ -225,14 +227,21 @@ class Shim:
         if not data:
             self._poll.unregister(fd)
             os.close(fd)
-            del self._streams[fd]
+            self._end_masked(self._streams.pop(fd))
             return 0
         if len(data) == 65536 and not self._boot.get("wide"):
             self._widen()
-        self._file.append(self._streams[fd], data)
+        if self._masks is None:
+            self._file.append(self._streams[fd], data)
+        elif masked := self._masks.feed(self._streams[fd], data):
+            self._file.append(self._streams[fd], masked)
         # After the write: the disk may have taken its time, and the step could not print meanwhile.
         self._heard_at = time.monotonic()
         return len(data)
+
+    def _end_masked(self, kind: int) -> None:
+        if self._masks is not None and (rest := self._masks.end(kind)):
+            self._file.append(kind, rest)
 
     def _widen(self) -> None:
         """A step that fills its pipe gets a larger one; a system that will not give it is no error."""
@@ -357,6 +366,8 @@ class Shim:
                 if size == 0:
                     break
                 most -= size
+            if fd in self._streams:
+                self._end_masked(self._streams[fd])
 
     def _record(self, not_started: str = "") -> dict[str, Any]:
         status = self._status
@@ -396,6 +407,8 @@ class Shim:
                 continue
             if text is not None:
                 record[key] = text
+        if self._masks is not None:
+            self._masks.mask_record(record, self._boot)
         return record
 
 

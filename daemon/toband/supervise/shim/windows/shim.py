@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 from toband import failpoints
 from toband.backoff import Backoff
 from toband.supervise.shim import env_files, frames, secret_files
+from toband.supervise.shim.step_masks import StepMasks, masker_of
 from toband.supervise.shim.windows import win32
 from toband.supervise.shim.windows.attempt_file import AttemptFile, claim, now_us
 
@@ -59,8 +60,9 @@ _SPECIAL_TO_CMD = frozenset('"&|<>^%!\r\n')
 class Shim:
     """One attempt, from its claim to its end record."""
 
-    def __init__(self, boot: dict[str, Any], file: AttemptFile) -> None:
+    def __init__(self, boot: dict[str, Any], file: AttemptFile, masks: StepMasks | None = None) -> None:
         self._boot = boot
+        self._masks = masks
         self._file = file
         self._job: win32.JobObject | None = None
         self._process = 0
@@ -180,12 +182,17 @@ class Shim:
             try:
                 data = os.read(fd, READ_SIZE)
             except OSError:
-                return
+                data = b""
             if not data:
-                return
-            self._file.append(kind, data)
+                break
+            if self._masks is None:
+                self._file.append(kind, data)
+            elif masked := self._masks.feed(kind, data):
+                self._file.append(kind, masked)
             self._read += len(data)
             self._heard_at = time.monotonic()
+        if self._masks is not None and (rest := self._masks.end(kind)):
+            self._file.append(kind, rest)
 
     def _end_tree(self) -> None:
         """Sends CTRL_BREAK, which only programs with this console receive; after the grace the job is terminated."""
@@ -257,6 +264,8 @@ class Shim:
                 continue
             if text is not None:
                 record[key] = text
+        if self._masks is not None:
+            self._masks.mask_record(record, self._boot)
         return record
 
 
@@ -399,6 +408,9 @@ def main() -> NoReturn:
             "token": boot["token"],
             "command": boot.get("command", ""),
         }
+        masker = masker_of(boot)
+        if masker is not None:
+            facts["command"] = masker.mask_text(facts["command"])
         boot["seal"] = facts["seal"]
         failpoints.hit("shim.before_claim")
         fd = claim(boot["dir"], boot["file"], facts, boot.get("second", ""))
@@ -407,7 +419,7 @@ def main() -> NoReturn:
         failpoints.hit("shim.claimed")
         secret_files.take_material(boot)
         file = AttemptFile(fd, boot.get("log_limit"), boot.get("logs_full", ""))
-        Shim(boot, file).run(cancel)
+        Shim(boot, file, None if masker is None else StepMasks(masker)).run(cancel)
         code = EXIT_DONE
     except BaseException:
         sys.excepthook(*sys.exc_info())
