@@ -92,9 +92,9 @@ def test_every_reason_of_an_error_is_described() -> None:
 
 
 def test_each_listed_behaviour_has_its_file_and_only_that() -> None:
-    """The list of behaviours in the architecture: thirty, each with a symbol that one file alone defines."""
+    """The list of behaviours in the architecture: thirty or more, each with a symbol that one file alone defines."""
     rows = re.findall(r"^\| (.+?) \| `(\S+\.py)` \| `(\w+)` \|$", read("docs/architecture.md"), re.MULTILINE)
-    assert len(rows) == 30
+    assert len(rows) >= 30
     defined = defaultdict(set)
     for package in ("client/toban", "daemon/toband"):
         for path in (ROOT / package).rglob("*.py"):

@@ -56,6 +56,8 @@ OTHERS = {
     "retention.bytes": ("none", "default"),
     "retention.total_runs": ("none", "default"),
     "retention.total_bytes": ("20GiB", "default"),
+    "retention.audit": ("400d", "default"),
+    "retention.audit_entries": (5_000_000, "default"),
     "retention.compress_after": ("10m", "default"),
     "log.format": ("auto", "default"),
 }

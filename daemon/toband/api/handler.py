@@ -45,9 +45,12 @@ def streaming(method: _Method) -> _Method:
 
 
 async def abort(context: Context, error: Exception) -> NoReturn:
-    """Ends a call with the status of the error."""
+    """Ends a call with the status of the error, which is the cause of what this raises."""
     if isinstance(error, grpc.aio.AbortError):
         raise error
     status = rpc_status.to_status(status_of(error))
-    await cast(Any, context).abort_with_status(status)
+    try:
+        await cast(Any, context).abort_with_status(status)
+    except grpc.aio.AbortError as aborted:
+        raise aborted from error
     raise AssertionError("abort_with_status raises")

@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from toband.api.audited_calls import AuditedCalls
 from toband.api.call_limits import Lanes
 from toband.api.common_requests import check_texts
 from toband.api.handler import Context, abort
@@ -23,6 +24,7 @@ from toband.engine.access.authentication import Authenticator, Credentials, Door
 from toband.engine.access.live_streams import LiveStreams
 from toband.engine.errors import CredentialReason, InvalidCredentialError, NotPermittedError, PermissionReason
 from toband.memory_trim import STREAM, Trimmer
+from toband.ports import StoreError, auditing
 
 _Parse = Callable[[bytes], Any]
 _Handler = Any
@@ -51,6 +53,7 @@ class CallGate:
     rules: Mapping[str, AccessRule | None]
     authenticator: Authenticator
     permissions: PermissionCheck
+    audit: AuditedCalls
     streams: LiveStreams
     trimmer: Trimmer
 
@@ -61,7 +64,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     Every call is handled as a stream of requests: the identity is established before the request is read.
     """
 
-    def __init__(self, gate: CallGate, door: Door) -> None:
+    def open(self, gate: CallGate, door: Door) -> None:
+        """Call it before the server starts."""
         self._gate = gate
         self._door = door
 
@@ -82,10 +86,31 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def call(_: object, context: Context) -> bytes:
             identity = await self._entered(method, context, weight=1)
             request = await self._request(handler, method, identity, context)
-            answer = await handler.unary_unary(request, context)
+            answer = await self._answered(handler, request, method, identity, context)
             return cast(bytes, handler.response_serializer(answer))
 
         return call
+
+    async def _answered(
+        self, handler: _Handler, request: Any, method: str, identity: Identity | None, context: Context
+    ) -> Any:
+        """The answer, which may be sent: what the audit log says of the call is on disk."""
+        gate, rule, source = self._gate, self._gate.rules.get(method), call_identity.source()
+        audited = gate.audit.begun(method, rule, identity, source, request)
+        try:
+            with auditing(audited):
+                answer = await handler.unary_unary(request, context)
+            if audited is not None:
+                await gate.audit.succeeded(audited)
+        except grpc.aio.AbortError as aborted:
+            gate.audit.refused(aborted.__cause__, method, identity, source, rule, request)
+            raise
+        except StoreError as error:
+            await abort(context, error)
+        finally:
+            if audited is not None:
+                audited.ended = True
+        return answer
 
     def _streaming(self, handler: _Handler, method: str) -> _Handler:
         async def call(raws: AsyncIterator[bytes], context: Context) -> None:
@@ -98,6 +123,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _ended_with_credential(self._gate.streams, identity) as ended:
                 try:
                     await _written(answers, handler.response_serializer, context)
+                except grpc.aio.AbortError as aborted:
+                    self._gate.audit.refused(aborted.__cause__, method, identity, call_identity.source())
+                    raise
                 except asyncio.CancelledError:
                     if ended.error is None:
                         raise
@@ -113,10 +141,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         try:
             if self._gate.rules.get(method) is not None:
                 identity = await self._gate.authenticator.identify(self._door, _credentials(context))
-                call_identity.enter(identity, f"{self._door.address} {_peer(context)}".rstrip())
+                call_identity.enter(identity, self._source(context))
             lane = self._gate.lanes.of(method)
             await lane.enter()
         except Exception as error:
+            self._gate.audit.refused(error, method, identity, self._source(context))
             await abort(context, error)
 
         def over(_: object) -> None:
@@ -126,6 +155,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         # The task ends with the call, however that ends.
         cast("asyncio.Task[Any]", asyncio.current_task()).add_done_callback(over)
         return identity
+
+    def _source(self, context: Context) -> str:
+        return f"{self._door.address} {_peer(context)}".rstrip()
 
     async def _request(self, handler: _Handler, method: str, identity: Identity | None, context: Context) -> Any:
         raw = await context.read()
@@ -148,12 +180,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self, raw: bytes, handler: _Handler, method: str, identity: Identity | None, context: Context
     ) -> Any:
         """The parsed request, if the identity may make it."""
+        rule, request = self._gate.rules.get(method), None
         try:
             request = _parsed(raw, handler.request_deserializer)
-            rule = self._gate.rules.get(method)
             if rule is not None and identity is not None:
                 await self._gate.permissions.check(identity, rule, request)
         except Exception as error:
+            self._gate.audit.refused(error, method, identity, call_identity.source(), rule, request)
             await abort(context, error)
         return request
 

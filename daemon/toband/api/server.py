@@ -28,21 +28,18 @@ from toban.v1 import (
     system_pb2_grpc,
     workflow_pb2_grpc,
 )
-from toband.api.access_rules import rules_of
-from toband.api.call_limits import SERVED, Lanes
+from toband.api.call_limits import SERVED
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
-from toband.api.interceptor import CallGate, CallInterceptor, RoleCheck
+from toband.api.interceptor import CallGate, CallInterceptor
 from toband.api.job_service import JobService
 from toband.api.run_service import RunService
 from toband.api.schedule_service import ScheduleService
 from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
 from toband.domain.identity import Role
-from toband.engine.access.authentication import Authenticator, Door
-from toband.engine.access.live_streams import LiveStreams
+from toband.engine.access.authentication import Door
 from toband.engine.health.health_conditions import Health
-from toband.memory_trim import Trimmer
 from toband.ports import Conditions, HealthStatus
 
 PENDING_MOST = 20_000
@@ -68,15 +65,7 @@ def _not_a_disconnect(record: logging.LogRecord) -> bool:
 
 class Server:
     def __init__(self) -> None:
-        gate = CallGate(
-            lanes=Lanes(),
-            rules=rules_of(),
-            authenticator=Authenticator(),
-            permissions=RoleCheck(),
-            streams=LiveStreams(),
-            trimmer=Trimmer(),
-        )
-        self._interceptor = CallInterceptor(gate, Door(address="unix:///toban.sock", role=Role.ADMIN))
+        self._interceptor = CallInterceptor()
         # The first serves all addresses; there is one more for each socket that was recreated.
         self._servers = [self._new_server()]
         self._register: Callable[[grpc.aio.Server], None] = lambda _: None
@@ -103,6 +92,7 @@ class Server:
 
     async def start(
         self,
+        gate: CallGate,
         *,
         workflows: WorkflowService,
         jobs: JobService,
@@ -113,6 +103,7 @@ class Server:
         system: SystemService,
     ) -> None:
         names = [service.full_name for service in SERVED]
+        self._interceptor.open(gate, Door(address="unix:///toban.sock", role=Role.ADMIN))
 
         def register(server: grpc.aio.Server) -> None:
             workflow_pb2_grpc.add_WorkflowServiceServicer_to_server(workflows, server)

@@ -20,6 +20,7 @@ from toband.app.adapters import Adapters, SystemClock
 from toband.app.run_parts import RunParts
 from toband.config import Config
 from toband.domain.transition import Ids
+from toband.engine.access.audit_log import AuditLog
 from toband.engine.definitions.applier import Applier
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.definitions.definition_parser import DefinitionParser
@@ -82,8 +83,14 @@ class EngineParts:
         blackouts.tell(health)
         self.notifier = RunNotifier()
         self.sampler = ResourceSampler(meter=adapters.meter, store=store, clock=clock)
+        self.audit_log = AuditLog(store, clock, age=config.keep_audit, most=config.keep_audit_entries)
         self.retention = RetentionCollector(
-            store=store, archive=adapters.archive, clock=clock, rules=_retention_rules(config), conditions=health
+            store=store,
+            archive=adapters.archive,
+            clock=clock,
+            rules=_retention_rules(config),
+            conditions=health,
+            remove_audit=self.audit_log.remove_old,
         )
         self.row_retention = RowRetention(store=store, clock=clock)
         self.runs = RunParts(
@@ -115,6 +122,7 @@ class EngineParts:
             descriptors=adapters.descriptors,
             clock=clock,
             reserve=config.disk_reserve,
+            audit=self.audit_log,
         )
         self.scheduling = RunScheduler(
             store=store,
@@ -211,6 +219,7 @@ class EngineParts:
             self.runs.recovery.recover(),
             self.runs.lock_leftovers.run(),
             self.runs.deadlocks.run(),
+            self.audit_log.run(),
             self.retention.run(),
             self.row_retention.run(),
             self.sampler.run(),

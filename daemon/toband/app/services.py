@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from toband.api.access_rules import rules_of
 from toband.api.all_runs_watch_rpc import AllRunsWatchRpc
 from toband.api.artifact_rpcs import ArtifactRpcs
+from toband.api.audited_calls import AuditedCalls
+from toband.api.call_limits import Lanes
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
+from toband.api.interceptor import CallGate, RoleCheck
 from toband.api.job_service import JobService
 from toband.api.lock_messages import LockMessages
 from toband.api.run_service import RunService
@@ -20,7 +24,10 @@ from toband.api.workflow_service import WorkflowService
 from toband.app.adapters import Adapters
 from toband.app.engine_parts import EngineParts
 from toband.config import Config
+from toband.engine.access.authentication import Authenticator
+from toband.engine.access.live_streams import LiveStreams
 from toband.engine.runs.run_progress import RunProgress
+from toband.memory_trim import Trimmer
 
 
 async def start_services(
@@ -46,7 +53,17 @@ async def start_services(
         artifacts=ArtifactRpcs(engine.run_artifacts),
     )
     schedules = ScheduleRpcs(engine.outlook, engine.backfill, store)
+    gate = CallGate(
+        lanes=Lanes(),
+        rules=rules_of(),
+        authenticator=Authenticator(),
+        permissions=RoleCheck(),
+        audit=AuditedCalls(engine.audit_log, engine.clock),
+        streams=LiveStreams(),
+        trimmer=Trimmer(),
+    )
     await adapters.server.start(
+        gate,
         workflows=WorkflowService(engine.workflows, store, schedules, SummaryRpcs(store, engine.clock)),
         jobs=JobService(engine.workflows, engine.runs.intake, store, runs, schedules),
         runs=runs,

@@ -56,6 +56,8 @@ KEYS: Mapping[str, Callable[[Any], Any]] = {
     "retention.bytes": or_none(check_size),
     "retention.total_runs": or_none(check_count),
     "retention.total_bytes": or_none(check_size),
+    "retention.audit": or_none(check_duration),
+    "retention.audit_entries": or_none(check_count),
     "retention.compress_after": or_none(check_duration),
     "log.level": one_of(_LEVELS),
     "log.format": one_of(_FORMATS),

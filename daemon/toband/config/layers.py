@@ -86,6 +86,8 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         keep_bytes=values.get("retention.bytes"),
         keep_total_runs=values.get("retention.total_runs"),
         keep_total_bytes=values.get("retention.total_bytes", 20 * GIB),
+        keep_audit=values.get("retention.audit", 400 * DAY),
+        keep_audit_entries=values.get("retention.audit_entries", 5_000_000),
         compress_after=values.get("retention.compress_after", 600.0),
         log_level=values.get("log.level", "info"),
         log_format=values.get("log.format", "auto"),

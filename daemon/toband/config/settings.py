@@ -60,6 +60,9 @@ class Config:
     keep_total_runs: int | None
     keep_bytes: int | None
     keep_total_bytes: int | None
+    keep_audit: float | None
+    """Seconds."""
+    keep_audit_entries: int | None
     compress_after: float | None
     log_level: str
     log_format: str
@@ -97,6 +100,8 @@ class Config:
             "retention.bytes": _shown_size(self.keep_bytes),
             "retention.total_runs": _shown_count(self.keep_total_runs),
             "retention.total_bytes": _shown_size(self.keep_total_bytes),
+            "retention.audit": _shown_duration(self.keep_audit),
+            "retention.audit_entries": _shown_count(self.keep_audit_entries),
             "retention.compress_after": _shown_duration(self.compress_after),
             "log.level": self.log_level,
             "log.format": self.log_format,

@@ -86,6 +86,7 @@ def test_all_is_well(daemon: Daemon, active: str, ended: str) -> None:
         "database",
         "schema",
         "database writes",
+        "audit",
         "attempts",
         "run directories",
         "supervisors",

@@ -14,6 +14,7 @@ from doubles.clock import Clock
 from doubles.host import MIB, FakeDescriptors, FakeDisk
 from doubles.store import FaultyStore
 from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun
+from toband.engine.access.audit_log import AuditLog
 from toband.engine.health import doctor as module
 from toband.engine.health.doctor import Doctor, Finding, FindingStatus
 from toband.ports import (
@@ -133,6 +134,7 @@ class Scene:
             descriptors=self.descriptors,
             clock=Clock(NOW),
             reserve=None,
+            audit=AuditLog(cast(Store, self.store), Clock(NOW)),
         )
         order = list(FindingStatus)
         found: dict[str, Finding] = {}

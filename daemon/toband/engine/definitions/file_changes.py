@@ -8,7 +8,10 @@ from enum import StrEnum
 
 import structlog
 
-from toband.ports import PutOutcome, StoredWorkflow
+from toband.ports import AuditedCall, Clock, PutOutcome, StoredWorkflow
+
+ACTOR = "files"
+"""Of a change that no call makes, in the audit log."""
 
 log = structlog.get_logger()
 
@@ -30,6 +33,11 @@ class DefinitionChange:
     name: str
     kind: ChangeKind
     path: str
+
+
+def audited_change(clock: Clock, path: str) -> AuditedCall:
+    """What the audit log says of the changes that a file causes."""
+    return AuditedCall(now=clock.now, actor=ACTOR, role="", source=path, method="DefinitionFiles/Load", repeatable=True)
 
 
 def loaded(path: str, outcomes: Mapping[str, PutOutcome]) -> Sequence[DefinitionChange]:

@@ -13,6 +13,7 @@ from datetime import datetime
 from toban.definition import DefinitionKind, Document, JobType, Parsed, Problem, parse
 from toband.engine.definitions.applier import Applier, ApplyPlan
 from toband.engine.definitions.definition_parser import DefinitionParser, is_small
+from toband.engine.definitions.file_changes import audited_change
 from toband.engine.definitions.resolver import ParsedText
 from toband.engine.errors import InvalidDefinitionError, RefusedError, WorkflowRecursionError
 from toband.ports import (
@@ -22,6 +23,7 @@ from toband.ports import (
     PutOutcome,
     WorkflowExistsError,
     WorkflowOwnedError,
+    auditing,
 )
 
 
@@ -222,7 +224,8 @@ class FileLoader:
         async def save(plan: ApplyPlan) -> LoadResult:
             at = self._applier.clock.now()
             texts = [replace(each, owner=file.path) for each in plan.texts]
-            put = await self._applier.store.put_definitions(texts, at=at, also=plan.also, take_over=take_over)
+            with auditing(audited_change(self._applier.clock, file.path)):
+                put = await self._applier.store.put_definitions(texts, at=at, also=plan.also, take_over=take_over)
             outcomes = {name: result.outcome for name, result in put.items()}
             return LoadResult(outcomes=outcomes, warnings=tuple(map(str, plan.warnings)), at=at)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from toban.definition import DefinitionKind
-from toband.engine.definitions.file_changes import ChangeKind, DefinitionChange, removed
+from toband.engine.definitions.file_changes import ChangeKind, DefinitionChange, audited_change, removed
 from toband.engine.definitions.file_claims import below
 from toband.engine.definitions.file_status import FileStates
-from toband.ports import ActiveRunError, Clock, DefinitionStore, JobInUseError, Listing, StoredWorkflow
+from toband.ports import ActiveRunError, Clock, DefinitionStore, JobInUseError, Listing, StoredWorkflow, auditing
 
 
 class FileRemoval:
@@ -24,7 +24,8 @@ class FileRemoval:
         done = True
         for stored in sorted(owned, key=lambda each: each.kind is DefinitionKind.JOB):
             if not stored.file or not self._still_has(stored, listing):
-                done = await self._remove(stored, changes) and done
+                with auditing(audited_change(self._clock, stored.owner)):
+                    done = await self._remove(stored, changes) and done
         return done
 
     async def _remove(self, stored: StoredWorkflow, changes: list[DefinitionChange]) -> bool:

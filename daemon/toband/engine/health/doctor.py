@@ -16,6 +16,7 @@ import structlog
 
 from toban.quantity_text import counted, size_text
 from toband.domain.run_model import Attempt, AttemptState
+from toband.engine.access.audit_log import TAIL, AuditLog
 from toband.engine.health.admission import inode_reserve_of, reserve_of
 from toband.engine.health.host_monitor import DESCRIPTORS_SHARE
 from toband.ports import (
@@ -78,7 +79,9 @@ class Doctor:
         descriptors: Descriptors,
         clock: Clock,
         reserve: int | None,
+        audit: AuditLog,
     ) -> None:
+        self._audit = audit
         self._store = store
         self._premises = premises
         self._disk = disk
@@ -91,6 +94,7 @@ class Doctor:
         """The results of all checks, in a fixed order. A check that fails is a finding too."""
         checks: Sequence[tuple[str, Callable[[bool], AsyncIterator[Finding]]]] = (
             ("database", self._database),
+            ("audit", self._audit_log),
             ("attempts", self._attempts),
             ("run directories", self._directories),
             ("temporary files", self._temporary_files),
@@ -151,6 +155,17 @@ class Doctor:
                 yield _repaired("database log", f"{detail}, now in the database")
             else:
                 yield _warning("database log", detail, REPAIR)
+
+    async def _audit_log(self, repair: bool) -> AsyncIterator[Finding]:
+        broken = await self._audit.verify_tail()
+        if broken is None:
+            yield _ok("audit", f"the newest entries (at most {TAIL:,}) are as they were written")
+        else:
+            yield _failed(
+                "audit",
+                f"entry {broken.sequence} of the audit log: {broken.reason}",
+                "someone changed the database; keep a copy of it, and see `toban audit verify`",
+            )
 
     # -- the state directory and the database
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -55,11 +55,14 @@ class RetentionCollector:
         clock: Clock,
         rules: Rules,
         conditions: Conditions | None = None,
+        remove_audit: Callable[[], Awaitable[int]] | None = None,
         first_pass: float = FIRST_PASS,
         passes: float = PASSES,
         log_checks: float = LOG_CHECKS,
     ) -> None:
+        """`remove_audit` removes old entries of the audit log."""
         self._store = store
+        self._remove_audit = remove_audit
         self._archive = archive
         self._clock = clock
         self._compresses = rules.compress_after is not None
@@ -152,6 +155,8 @@ class RetentionCollector:
                 await self._remove(done, by_size=False)
                 await self._sizes.settle(done)
                 await self._remove(done, by_size=True)
+                if self._remove_audit is not None:
+                    await self._remove_audit()
             await self._collect_strays(done, dry_run=dry_run, unknown_too=unknown_too)
         if not dry_run and self._log_limit is not None:
             await self._log_limit.check()
