@@ -218,7 +218,7 @@ class RunServiceServicer:
 
     def CancelRun(self, request, context):
         """Requests cancellation and returns at once. The run ends when all of its processes are gone, after its finally steps.
-        Another call ends finally steps that have begun; before that it changes nothing.
+        Another call ends finally steps that have begun, those of its child runs too; before that it changes nothing.
 
         Errors:
         - NOT_FOUND `RUN_NOT_FOUND`

@@ -80,7 +80,7 @@ class RunServiceStub:
     """
     CancelRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.CancelRunRequest, _run_pb2.CancelRunResponse]
     """Requests cancellation and returns at once. The run ends when all of its processes are gone, after its finally steps.
-    Another call ends finally steps that have begun; before that it changes nothing.
+    Another call ends finally steps that have begun, those of its child runs too; before that it changes nothing.
 
     Errors:
     - NOT_FOUND `RUN_NOT_FOUND`
@@ -247,7 +247,7 @@ class RunServiceAsyncStub(RunServiceStub):
     """
     CancelRun: _aio.UnaryUnaryMultiCallable[_run_pb2.CancelRunRequest, _run_pb2.CancelRunResponse]  # type: ignore[assignment]
     """Requests cancellation and returns at once. The run ends when all of its processes are gone, after its finally steps.
-    Another call ends finally steps that have begun; before that it changes nothing.
+    Another call ends finally steps that have begun, those of its child runs too; before that it changes nothing.
 
     Errors:
     - NOT_FOUND `RUN_NOT_FOUND`
@@ -453,7 +453,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.CancelRunResponse, _abc.Awaitable[_run_pb2.CancelRunResponse]]:
         """Requests cancellation and returns at once. The run ends when all of its processes are gone, after its finally steps.
-        Another call ends finally steps that have begun; before that it changes nothing.
+        Another call ends finally steps that have begun, those of its child runs too; before that it changes nothing.
 
         Errors:
         - NOT_FOUND `RUN_NOT_FOUND`

@@ -285,14 +285,64 @@ steps: {{child: {{job_type: workflow, target: tidy-child}}}}
 finally: {{name: outer, run: "echo outer >> {witness}"}}
 """)
     run_id = daemon.start_run("tidy-parent")
-    listed = run_pb2.ListRunsRequest(parent_run=run_id)
-    child = wait_until(lambda: [run.id for run in daemon.runs.ListRuns(listed, timeout=20).runs], "no child run")[0]
+    child = child_of(daemon, run_id)
     daemon.wait_started(child, "work")
     daemon.cancel(run_id)
     run = daemon.wait_run(run_id)
     assert (run_state(run), step_states(run)) == ("CANCELLED", {"child": "CANCELLED", "outer": "SUCCEEDED"})
     assert witness.read_text().split() == ["inner", "outer"]
     assert step_states(daemon.get_run(child)) == {"work": "CANCELLED", "inner": "SUCCEEDED"}
+
+
+def test_a_second_cancel_reaches_the_finally_steps_of_child_runs(daemon: Daemon) -> None:
+    """Of a child of a child that was cancelled, and of one that is a finally step itself."""
+    daemon.apply("""
+name: holding
+description: x
+overlap: allow
+params: {seconds: {type: integer, default: 0}}
+steps: {work: {run: "exec sleep {{ params.seconds }}"}}
+finally: {name: held, run: exec sleep 600}
+finally_timeout: 1h
+""")
+    daemon.apply("""
+name: holding-middle
+description: x
+overlap: allow
+steps: {inner: {job_type: workflow, target: holding, kwargs: {seconds: 600}}}
+""")
+    daemon.apply("""
+name: holding-outer
+description: x
+steps: {middle: {job_type: workflow, target: holding-middle}}
+finally: {name: tidy, job_type: workflow, target: holding}
+finally_timeout: 1h
+""")
+    outer = daemon.start_run("holding-outer")
+    inner = child_of(daemon, child_of(daemon, outer))
+    daemon.wait_started(inner, "work")
+    daemon.cancel(outer)
+    daemon.wait_started(inner, "held")
+    daemon.cancel(outer)
+    run = daemon.wait_run(inner)
+    assert (run_state(run), step_states(run)) == ("CANCELLED", {"work": "CANCELLED", "held": "CANCELLED"})
+    tidying = child_of(daemon, outer, but=1)
+    daemon.wait_started(tidying, "held")
+    assert run_state(daemon.get_run(outer)) == "RUNNING"
+    daemon.cancel(outer)
+    run = daemon.wait_run(tidying)
+    assert (run_state(run), step_states(run)) == ("SUCCEEDED", {"work": "SUCCEEDED", "held": "CANCELLED"})
+    run = daemon.wait_run(outer)
+    assert (run_state(run), step_states(run)["middle"]) == ("CANCELLED", "CANCELLED")
+
+
+def child_of(daemon: Daemon, run_id: str, *, but: int = 0) -> str:
+    """The child of a run; with `but`, of which so many came earlier."""
+    listed = run_pb2.ListRunsRequest(parent_run=run_id)
+    found = wait_until(
+        lambda: [run.id for run in daemon.runs.ListRuns(listed, timeout=20).runs][: -but or None], "no child run"
+    )
+    return str(found[0])
 
 
 def test_partial_runs_and_retries_run_them_all_again(daemon: Daemon) -> None:

@@ -63,7 +63,7 @@ def cancel(
 ) -> None:
     """Cancel a run: end its processes, start no further steps.
 
-    Its finally steps run. To end those too, cancel it again.
+    Its finally steps run, and those of its child runs. To end those too, cancel it again.
 
     \b
     Examples:

@@ -96,6 +96,14 @@ class ActiveRuns:
         runs = (actor.run for actor in self._actors.values())
         return {run.id: run.parent_run for run in runs if run.parent_run in self._actors}
 
+    def descendants(self, run_id: str) -> list[RunActor]:
+        """Its active child runs and theirs, parents first."""
+        found, above = [], {run_id}
+        while below := [actor for actor in self._actors.values() if actor.run.parent_run in above]:
+            found += below
+            above = {actor.run.id for actor in below}
+        return found
+
     def definitions_of(self, workflow: str) -> list[Workflow]:
         """Those of its active runs, one of each version."""
         actors = (actor for actor in self._actors.values() if actor.run.workflow == workflow)

@@ -35,13 +35,21 @@ class RunControl:
         return self._active.run(run_id)
 
     async def cancel(self, run_id: str, reason: str, *, ends_finally: bool) -> Run:
-        """Returns when the request is saved. With `ends_finally` a second request ends `finally` steps that have begun.
+        """Returns when the request is saved. With `ends_finally` a second request ends `finally` steps that have begun,
+        those of the child runs that the run still waits for too.
 
         Raises RunNotFoundError, RunTerminalError.
         """
-        run = await (await self._active.find(run_id)).ask(CancelRequested(reason=reason, ends_finally=ends_finally))
+        actor = await self._active.find(run_id)
+        again = (await actor.settled()).cancel_requested_at is not None
+        request = CancelRequested(reason=reason, ends_finally=ends_finally)
+        run = await actor.ask(request)
         if run.state.terminal and run.cancel_requested_at is None:
             raise RunTerminalError(run)
+        if again and ends_finally:
+            # The first request, or the end of the finally steps, has cancelled them: this one is their second.
+            for child in self._active.descendants(run_id):
+                await child.ask(request)
         return run
 
     async def pause(self, run_id: str) -> Run:
