@@ -26,6 +26,11 @@ description: x
 on: ORDER_PAID
 steps: {only: {run: 'test {{ event.payload.order }} != 13'}}
 ---
+name: calm
+description: x
+on: {event: BURST, debounce: 500ms}
+steps: {only: {run: 'test {{ event.coalesced }} = 1'}}
+---
 name: relay
 description: x
 on: RELAYED
@@ -94,6 +99,15 @@ def test_waiting_for_all_of_it(toban: Toban) -> None:
     assert (first["created"], first["all_ended"]) == (True, True)
     again = toban(*given, "-o", "json").data
     assert (again["id"], again["created"]) == (first["id"], False)
+
+
+def test_waiting_for_the_run_of_a_burst(toban: Toban) -> None:
+    assert re.match(r"calm#\d+ succeeded after ", toban("emit", "BURST", "--wait").out)
+    for key in ("one", "two", "three"):
+        toban("emit", "BURST", "--dedupe-key", key)
+    for key in ("three", "one"):
+        waited = toban("emit", "BURST", "--dedupe-key", key, "--wait", code=1)
+        assert re.match(r"calm#\d+ failed after ", waited.out), "it represents three events"
 
 
 def test_why_nothing_is_started(toban: Toban) -> None:

@@ -28,7 +28,7 @@ from toban.v1 import run_pb2 as toban_dot_v1_dot_run__pb2
 from toban.v1 import workflow_pb2 as toban_dot_v1_dot_workflow__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14toban/v1/event.proto\x12\x08toban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atoban/v1/access_rule.proto\x1a\x12toban/v1/run.proto\x1a\x17toban/v1/workflow.proto\"\x9b\x03\n\x05\x45vent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x14\n\x0cpayload_json\x18\x03 \x01(\t\x12.\n\nemitted_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x06source\x18\x05 \x01(\x0e\x32\x15.toban.v1.EventSource\x12\x0e\n\x06\x63\x61ller\x18\x06 \x01(\t\x12\x12\n\nsource_run\x18\x07 \x01(\t\x12\x13\n\x0bsource_step\x18\x08 \x01(\t\x12\r\n\x05\x64\x65pth\x18\t \x01(\x05\x12\x12\n\ndedupe_key\x18\n \x01(\t\x12#\n\x05state\x18\x0b \x01(\x0e\x32\x14.toban.v1.EventState\x12\x0e\n\x06reason\x18\x0c \x01(\t\x12/\n\x0bresolved_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12 \n\x04runs\x18\x0e \x03(\x0b\x32\x12.toban.v1.EventRun\x12\x10\n\x08sequence\x18\x0f \x01(\x03\x12\x15\n\rpayload_bytes\x18\x10 \x01(\x03\"\xcd\x01\n\x08\x45ventRun\x12\x10\n\x08workflow\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\x05\x12*\n\x07outcome\x18\x03 \x01(\x0e\x32\x19.toban.v1.EventRunOutcome\x12*\n\x06reason\x18\x04 \x01(\x0e\x32\x1a.toban.v1.NotStartedReason\x12\x0e\n\x06run_id\x18\x05 \x01(\t\x12%\n\trun_state\x18\x06 \x01(\x0e\x32\x12.toban.v1.RunState\x12\x0e\n\x06\x64\x65tail\x18\x07 \x01(\t\"\x85\x01\n\x10\x45mitEventRequest\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x14\n\x0cpayload_json\x18\x02 \x01(\t\x12\x12\n\ndedupe_key\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12%\n\x06origin\x18\x05 \x01(\x0b\x32\x15.toban.v1.EventOrigin\"4\n\x0b\x45ventOrigin\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x15\n\rattempt_token\x18\x02 \x01(\t\"D\n\x11\x45mitEventResponse\x12\x1e\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x0f.toban.v1.Event\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\"\x1d\n\x0fGetEventRequest\x12\n\n\x02id\x18\x01 \x01(\t\"E\n\x10GetEventResponse\x12\x1e\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x0f.toban.v1.Event\x12\x11\n\tall_ended\x18\x02 \x01(\x08\"I\n\x11ListEventsRequest\x12\r\n\x05types\x18\x01 \x03(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"N\n\x12ListEventsResponse\x12\x1f\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x0f.toban.v1.Event\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"S\n\x12WatchEventsRequest\x12\r\n\x05types\x18\x01 \x03(\t\x12\x1b\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x11\n\x0f_after_sequence\"G\n\x13WatchEventsResponse\x12\x1e\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x0f.toban.v1.Event\x12\x10\n\x08sequence\x18\x02 \x01(\x03\"K\n\x13ResolveEventRequest\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x14\n\x0cpayload_json\x18\x02 \x01(\t\x12\x10\n\x08\x65vent_id\x18\x03 \x01(\t\"e\n\x14ResolveEventResponse\x12,\n\ncandidates\x18\x01 \x03(\x0b\x32\x18.toban.v1.EventCandidate\x12\x0e\n\x06others\x18\x02 \x01(\x05\x12\x0f\n\x07pending\x18\x03 \x01(\t\"w\n\x0e\x45ventCandidate\x12\x10\n\x08workflow\x18\x01 \x01(\t\x12\x0f\n\x07matches\x18\x02 \x01(\x08\x12\x10\n\x08priority\x18\x03 \x01(\x05\x12\x11\n\tcondition\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\r\n\x05scope\x18\x06 \x01(\t*q\n\nEventState\x12\x1b\n\x17\x45VENT_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x45VENT_STATE_PENDING\x10\x01\x12\x18\n\x14\x45VENT_STATE_RESOLVED\x10\x02\x12\x13\n\x0f\x45VENT_STATE_CUT\x10\x03*t\n\x0b\x45ventSource\x12\x1c\n\x18\x45VENT_SOURCE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x45VENT_SOURCE_CLIENT\x10\x01\x12\x15\n\x11\x45VENT_SOURCE_STEP\x10\x02\x12\x17\n\x13\x45VENT_SOURCE_DAEMON\x10\x03*r\n\x0f\x45ventRunOutcome\x12!\n\x1d\x45VENT_RUN_OUTCOME_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x45VENT_RUN_OUTCOME_STARTED\x10\x01\x12\x1d\n\x19\x45VENT_RUN_OUTCOME_SKIPPED\x10\x02\x32\xb9\x03\n\x0c\x45ventService\x12R\n\tEmitEvent\x12\x1a.toban.v1.EmitEventRequest\x1a\x1b.toban.v1.EmitEventResponse\"\x0c\x82\x80\x19\x08\x08\x02\x10\x02 \x01(\x01\x12Q\n\x08GetEvent\x12\x19.toban.v1.GetEventRequest\x1a\x1a.toban.v1.GetEventResponse\"\x0e\x82\x80\x19\n\x08\x01\x10\x08\x1a\x02id \x01\x12Q\n\nListEvents\x12\x1b.toban.v1.ListEventsRequest\x1a\x1c.toban.v1.ListEventsResponse\"\x08\x82\x80\x19\x04\x08\x01\x10\x02\x12V\n\x0bWatchEvents\x12\x1c.toban.v1.WatchEventsRequest\x1a\x1d.toban.v1.WatchEventsResponse\"\x08\x82\x80\x19\x04\x08\x01\x10\x02\x30\x01\x12W\n\x0cResolveEvent\x12\x1d.toban.v1.ResolveEventRequest\x1a\x1e.toban.v1.ResolveEventResponse\"\x08\x82\x80\x19\x04\x08\x01\x10\x02\x42*\n\x08toban.v1B\nEventProtoP\x01Z\x10toban/v1;tobanv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14toban/v1/event.proto\x12\x08toban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atoban/v1/access_rule.proto\x1a\x12toban/v1/run.proto\x1a\x17toban/v1/workflow.proto\"\x9b\x03\n\x05\x45vent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x14\n\x0cpayload_json\x18\x03 \x01(\t\x12.\n\nemitted_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x06source\x18\x05 \x01(\x0e\x32\x15.toban.v1.EventSource\x12\x0e\n\x06\x63\x61ller\x18\x06 \x01(\t\x12\x12\n\nsource_run\x18\x07 \x01(\t\x12\x13\n\x0bsource_step\x18\x08 \x01(\t\x12\r\n\x05\x64\x65pth\x18\t \x01(\x05\x12\x12\n\ndedupe_key\x18\n \x01(\t\x12#\n\x05state\x18\x0b \x01(\x0e\x32\x14.toban.v1.EventState\x12\x0e\n\x06reason\x18\x0c \x01(\t\x12/\n\x0bresolved_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12 \n\x04runs\x18\x0e \x03(\x0b\x32\x12.toban.v1.EventRun\x12\x10\n\x08sequence\x18\x0f \x01(\x03\x12\x15\n\rpayload_bytes\x18\x10 \x01(\x03\"\xe5\x01\n\x08\x45ventRun\x12\x10\n\x08workflow\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\x05\x12*\n\x07outcome\x18\x03 \x01(\x0e\x32\x19.toban.v1.EventRunOutcome\x12*\n\x06reason\x18\x04 \x01(\x0e\x32\x1a.toban.v1.NotStartedReason\x12\x0e\n\x06run_id\x18\x05 \x01(\t\x12%\n\trun_state\x18\x06 \x01(\x0e\x32\x12.toban.v1.RunState\x12\x0e\n\x06\x64\x65tail\x18\x07 \x01(\t\x12\x16\n\x0elater_event_id\x18\x08 \x01(\t\"\x85\x01\n\x10\x45mitEventRequest\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x14\n\x0cpayload_json\x18\x02 \x01(\t\x12\x12\n\ndedupe_key\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12%\n\x06origin\x18\x05 \x01(\x0b\x32\x15.toban.v1.EventOrigin\"4\n\x0b\x45ventOrigin\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x15\n\rattempt_token\x18\x02 \x01(\t\"D\n\x11\x45mitEventResponse\x12\x1e\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x0f.toban.v1.Event\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\"\x1d\n\x0fGetEventRequest\x12\n\n\x02id\x18\x01 \x01(\t\"E\n\x10GetEventResponse\x12\x1e\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x0f.toban.v1.Event\x12\x11\n\tall_ended\x18\x02 \x01(\x08\"I\n\x11ListEventsRequest\x12\r\n\x05types\x18\x01 \x03(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"N\n\x12ListEventsResponse\x12\x1f\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x0f.toban.v1.Event\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"S\n\x12WatchEventsRequest\x12\r\n\x05types\x18\x01 \x03(\t\x12\x1b\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x11\n\x0f_after_sequence\"G\n\x13WatchEventsResponse\x12\x1e\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x0f.toban.v1.Event\x12\x10\n\x08sequence\x18\x02 \x01(\x03\"K\n\x13ResolveEventRequest\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x14\n\x0cpayload_json\x18\x02 \x01(\t\x12\x10\n\x08\x65vent_id\x18\x03 \x01(\t\"e\n\x14ResolveEventResponse\x12,\n\ncandidates\x18\x01 \x03(\x0b\x32\x18.toban.v1.EventCandidate\x12\x0e\n\x06others\x18\x02 \x01(\x05\x12\x0f\n\x07pending\x18\x03 \x01(\t\"w\n\x0e\x45ventCandidate\x12\x10\n\x08workflow\x18\x01 \x01(\t\x12\x0f\n\x07matches\x18\x02 \x01(\x08\x12\x10\n\x08priority\x18\x03 \x01(\x05\x12\x11\n\tcondition\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\r\n\x05scope\x18\x06 \x01(\t*q\n\nEventState\x12\x1b\n\x17\x45VENT_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x45VENT_STATE_PENDING\x10\x01\x12\x18\n\x14\x45VENT_STATE_RESOLVED\x10\x02\x12\x13\n\x0f\x45VENT_STATE_CUT\x10\x03*t\n\x0b\x45ventSource\x12\x1c\n\x18\x45VENT_SOURCE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x45VENT_SOURCE_CLIENT\x10\x01\x12\x15\n\x11\x45VENT_SOURCE_STEP\x10\x02\x12\x17\n\x13\x45VENT_SOURCE_DAEMON\x10\x03*r\n\x0f\x45ventRunOutcome\x12!\n\x1d\x45VENT_RUN_OUTCOME_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x45VENT_RUN_OUTCOME_STARTED\x10\x01\x12\x1d\n\x19\x45VENT_RUN_OUTCOME_SKIPPED\x10\x02\x32\xb9\x03\n\x0c\x45ventService\x12R\n\tEmitEvent\x12\x1a.toban.v1.EmitEventRequest\x1a\x1b.toban.v1.EmitEventResponse\"\x0c\x82\x80\x19\x08\x08\x02\x10\x02 \x01(\x01\x12Q\n\x08GetEvent\x12\x19.toban.v1.GetEventRequest\x1a\x1a.toban.v1.GetEventResponse\"\x0e\x82\x80\x19\n\x08\x01\x10\x08\x1a\x02id \x01\x12Q\n\nListEvents\x12\x1b.toban.v1.ListEventsRequest\x1a\x1c.toban.v1.ListEventsResponse\"\x08\x82\x80\x19\x04\x08\x01\x10\x02\x12V\n\x0bWatchEvents\x12\x1c.toban.v1.WatchEventsRequest\x1a\x1d.toban.v1.WatchEventsResponse\"\x08\x82\x80\x19\x04\x08\x01\x10\x02\x30\x01\x12W\n\x0cResolveEvent\x12\x1d.toban.v1.ResolveEventRequest\x1a\x1e.toban.v1.ResolveEventResponse\"\x08\x82\x80\x19\x04\x08\x01\x10\x02\x42*\n\x08toban.v1B\nEventProtoP\x01Z\x10toban/v1;tobanv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,40 +46,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EVENTSERVICE'].methods_by_name['WatchEvents']._serialized_options = b'\202\200\031\004\010\001\020\002'
   _globals['_EVENTSERVICE'].methods_by_name['ResolveEvent']._loaded_options = None
   _globals['_EVENTSERVICE'].methods_by_name['ResolveEvent']._serialized_options = b'\202\200\031\004\010\001\020\002'
-  _globals['_EVENTSTATE']._serialized_start=1738
-  _globals['_EVENTSTATE']._serialized_end=1851
-  _globals['_EVENTSOURCE']._serialized_start=1853
-  _globals['_EVENTSOURCE']._serialized_end=1969
-  _globals['_EVENTRUNOUTCOME']._serialized_start=1971
-  _globals['_EVENTRUNOUTCOME']._serialized_end=2085
+  _globals['_EVENTSTATE']._serialized_start=1762
+  _globals['_EVENTSTATE']._serialized_end=1875
+  _globals['_EVENTSOURCE']._serialized_start=1877
+  _globals['_EVENTSOURCE']._serialized_end=1993
+  _globals['_EVENTRUNOUTCOME']._serialized_start=1995
+  _globals['_EVENTRUNOUTCOME']._serialized_end=2109
   _globals['_EVENT']._serialized_start=141
   _globals['_EVENT']._serialized_end=552
   _globals['_EVENTRUN']._serialized_start=555
-  _globals['_EVENTRUN']._serialized_end=760
-  _globals['_EMITEVENTREQUEST']._serialized_start=763
-  _globals['_EMITEVENTREQUEST']._serialized_end=896
-  _globals['_EVENTORIGIN']._serialized_start=898
-  _globals['_EVENTORIGIN']._serialized_end=950
-  _globals['_EMITEVENTRESPONSE']._serialized_start=952
-  _globals['_EMITEVENTRESPONSE']._serialized_end=1020
-  _globals['_GETEVENTREQUEST']._serialized_start=1022
-  _globals['_GETEVENTREQUEST']._serialized_end=1051
-  _globals['_GETEVENTRESPONSE']._serialized_start=1053
-  _globals['_GETEVENTRESPONSE']._serialized_end=1122
-  _globals['_LISTEVENTSREQUEST']._serialized_start=1124
-  _globals['_LISTEVENTSREQUEST']._serialized_end=1197
-  _globals['_LISTEVENTSRESPONSE']._serialized_start=1199
-  _globals['_LISTEVENTSRESPONSE']._serialized_end=1277
-  _globals['_WATCHEVENTSREQUEST']._serialized_start=1279
-  _globals['_WATCHEVENTSREQUEST']._serialized_end=1362
-  _globals['_WATCHEVENTSRESPONSE']._serialized_start=1364
-  _globals['_WATCHEVENTSRESPONSE']._serialized_end=1435
-  _globals['_RESOLVEEVENTREQUEST']._serialized_start=1437
-  _globals['_RESOLVEEVENTREQUEST']._serialized_end=1512
-  _globals['_RESOLVEEVENTRESPONSE']._serialized_start=1514
-  _globals['_RESOLVEEVENTRESPONSE']._serialized_end=1615
-  _globals['_EVENTCANDIDATE']._serialized_start=1617
-  _globals['_EVENTCANDIDATE']._serialized_end=1736
-  _globals['_EVENTSERVICE']._serialized_start=2088
-  _globals['_EVENTSERVICE']._serialized_end=2529
+  _globals['_EVENTRUN']._serialized_end=784
+  _globals['_EMITEVENTREQUEST']._serialized_start=787
+  _globals['_EMITEVENTREQUEST']._serialized_end=920
+  _globals['_EVENTORIGIN']._serialized_start=922
+  _globals['_EVENTORIGIN']._serialized_end=974
+  _globals['_EMITEVENTRESPONSE']._serialized_start=976
+  _globals['_EMITEVENTRESPONSE']._serialized_end=1044
+  _globals['_GETEVENTREQUEST']._serialized_start=1046
+  _globals['_GETEVENTREQUEST']._serialized_end=1075
+  _globals['_GETEVENTRESPONSE']._serialized_start=1077
+  _globals['_GETEVENTRESPONSE']._serialized_end=1146
+  _globals['_LISTEVENTSREQUEST']._serialized_start=1148
+  _globals['_LISTEVENTSREQUEST']._serialized_end=1221
+  _globals['_LISTEVENTSRESPONSE']._serialized_start=1223
+  _globals['_LISTEVENTSRESPONSE']._serialized_end=1301
+  _globals['_WATCHEVENTSREQUEST']._serialized_start=1303
+  _globals['_WATCHEVENTSREQUEST']._serialized_end=1386
+  _globals['_WATCHEVENTSRESPONSE']._serialized_start=1388
+  _globals['_WATCHEVENTSRESPONSE']._serialized_end=1459
+  _globals['_RESOLVEEVENTREQUEST']._serialized_start=1461
+  _globals['_RESOLVEEVENTREQUEST']._serialized_end=1536
+  _globals['_RESOLVEEVENTRESPONSE']._serialized_start=1538
+  _globals['_RESOLVEEVENTRESPONSE']._serialized_end=1639
+  _globals['_EVENTCANDIDATE']._serialized_start=1641
+  _globals['_EVENTCANDIDATE']._serialized_end=1760
+  _globals['_EVENTSERVICE']._serialized_start=2112
+  _globals['_EVENTSERVICE']._serialized_end=2553
 # @@protoc_insertion_point(module_scope)

@@ -188,6 +188,7 @@ class EventRun(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     RUN_STATE_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    LATER_EVENT_ID_FIELD_NUMBER: _builtins.int
     workflow: _builtins.str
     priority: _builtins.int
     outcome: Global___EventRunOutcome.ValueType
@@ -199,6 +200,10 @@ class EventRun(_message.Message):
     """Set by GetEvent only; unspecified if the run was deleted."""
     detail: _builtins.str
     """For people: details of the reason."""
+    later_event_id: _builtins.str
+    """With NOT_STARTED_REASON_DEBOUNCED: the next event of the same burst, whose run, if it starts one, is the run of this
+    event too. Empty while this is the last event of a burst that has not ended.
+    """
     def __init__(
         self,
         *,
@@ -209,10 +214,11 @@ class EventRun(_message.Message):
         run_id: _builtins.str = ...,
         run_state: _run_pb2.RunState.ValueType = ...,
         detail: _builtins.str = ...,
+        later_event_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "outcome", b"outcome", "priority", b"priority", "reason", b"reason", "run_id", b"run_id", "run_state", b"run_state", "workflow", b"workflow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "later_event_id", b"later_event_id", "outcome", b"outcome", "priority", b"priority", "reason", b"reason", "run_id", b"run_id", "run_state", b"run_state", "workflow", b"workflow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -333,7 +339,9 @@ class GetEventResponse(_message.Message):
     EVENT_FIELD_NUMBER: _builtins.int
     ALL_ENDED_FIELD_NUMBER: _builtins.int
     all_ended: _builtins.bool
-    """Whether the event is resolved and all of its runs have ended."""
+    """Whether the event is resolved, waits for no further events of a burst, and all of its runs have ended. The run of a
+    later event, see `later_event_id`, does not count.
+    """
     @_builtins.property
     def event(self) -> Global___Event: ...
     def __init__(

@@ -64,6 +64,7 @@ def event_run(value: EventRun, state: RunState | None = None) -> event_pb2.Event
         reason=not_started(value.reason),
         detail=value.reason.detail if value.reason is not None else "",
         run_id=value.run_id,
+        later_event_id=value.later_event,
     )
     if state is not None:
         made.run_state = run_pb2.RunState.Value(f"RUN_STATE_{state.value}")

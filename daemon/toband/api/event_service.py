@@ -44,7 +44,7 @@ class EventService(event_pb2_grpc.EventServiceServicer):
         event = await self._events.get(event_requests.event_id(request.id))
         states = await self._store.known_runs({each.run_id for each in event.runs if each.run_id})
         # A deleted run had ended.
-        ended = all(state.terminal for state in states.values())
+        ended = all(state.terminal for state in states.values()) and not any(each.awaits_events for each in event.runs)
         return pb.GetEventResponse(
             event=event_messages.event(event, pending=self._events.why_pending(), states=states),
             all_ended=ended and event.state is not EventState.PENDING,

@@ -16,7 +16,7 @@ from typing import Any
 from toban.definition import RUN_FAILED, RUN_SUCCEEDED, STEP_FAILED
 from toban.definition.model.event_triggers import NO_PACE, Pace
 from toban.limits import MAX_TITLE_CHARS
-from toband.domain.not_started import NotStarted
+from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.plan import Plan
 from toband.domain.run_model import Run, RunState, StepState
 
@@ -49,13 +49,23 @@ class EventRunOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRun:
-    """One workflow that an event matched: the run that it started, or why there is none."""
+    """One workflow that an event matched: the run that it started, or why there is none.
+
+    `later_event` is the next event of the same burst: its run, if there is one, is the run of this event too.
+    """
 
     workflow: str
     priority: int
     outcome: EventRunOutcome
     reason: NotStarted | None = None
     run_id: str = ""
+    later_event: str = ""
+
+    @property
+    def awaits_events(self) -> bool:
+        """Whether it is the last of a burst that has not ended."""
+        debounced = self.reason is not None and self.reason.reason is NotStartedReason.DEBOUNCED
+        return debounced and not self.later_event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

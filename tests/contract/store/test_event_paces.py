@@ -44,13 +44,14 @@ async def test_the_last_event_of_a_burst_starts_its_run(store: Store) -> None:
     assert (waits.outcome, waits.run_id) == (SKIPPED, "")
     assert waits.reason is not None
     assert waits.reason.reason is NotStartedReason.DEBOUNCED
+    assert waits.awaits_events
     assert waits.reason.detail.startswith("waits for further events until ")
     assert await store.next_burst() == later(10)
     second = await debounce(store, 8)
     other = await debounce(store, 9, key='"other"')
-    assert (await row_of(store, first)).reason == NotStarted(
-        NotStartedReason.DEBOUNCED, f"event {second.id} came later"
-    )
+    reason = NotStarted(NotStartedReason.DEBOUNCED, f"event {second.id} came later")
+    assert await row_of(store, first) == replace(ROW, reason=reason, later_event=second.id)
+    assert (await row_of(store, second)).awaits_events
     assert await store.due_bursts(later(17)) == []
     (burst,) = await store.due_bursts(later(18))
     assert burst == Burst(

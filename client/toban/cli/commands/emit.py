@@ -58,7 +58,8 @@ def emit(
 
     The event starts each workflow that listens to its type with `on` and whose condition is true, once. An event from a
     step also names its run. With --wait the exit code is 0 if all started runs succeeded, 1 if one failed, else 124 if
-    one timed out and 130 if one was cancelled. Ctrl-C only detaches (131).
+    one timed out and 130 if one was cancelled. Where the event is one of a burst (`debounce`), the run of the burst
+    counts. Ctrl-C only detaches (131).
 
     A step of a run that an event started should not use --wait: its run has one of the `event_concurrency` slots, and
     the runs that it waits for need slots too. When such runs have all slots, none of them ever ends.

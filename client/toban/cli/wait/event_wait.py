@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from toban.cli.error_report import doing
 from toban.cli.exits import Exit
-from toban.cli.render.event_text import event_outcome, started
+from toban.cli.render.event_text import event_outcome
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data
 from toban.cli.render.run_text import run_exit
@@ -16,7 +16,7 @@ from toban.cli.session import OutputFormat, Session, complain
 from toban.cli.syntax import ExitCommand
 from toban.cli.wait.run_follower import report_end, watch
 from toban.cli.wait.run_views import View
-from toban.v1 import event_pb2
+from toban.v1 import event_pb2, workflow_pb2
 
 if TYPE_CHECKING:
     from toban.sdk import Client, SyncClient
@@ -30,6 +30,8 @@ _WORST_FIRST: Final = (
 )
 # An event may start many runs; watching one takes a stream.
 _WATCHED_AT_ONCE: Final = 16
+# Between two looks at an event that waits for further ones.
+_LONGEST_PAUSE: Final = 2.0
 
 
 def until_ended(here: Session, client: SyncClient, event: event_pb2.Event, *, created: bool) -> Exit:
@@ -52,6 +54,7 @@ def until_ended(here: Session, client: SyncClient, event: event_pb2.Event, *, cr
 
 async def _ended(here: Session, client: Client, event: event_pb2.Event) -> Exit:
     event = await _resolved(here, client, event)
+    runs = [run_id for line in event.runs if (run_id := await _run_of(client, event.id, line))]
     turn = asyncio.Semaphore(_WATCHED_AT_ONCE)
     codes: set[Exit] = set()
 
@@ -69,11 +72,25 @@ async def _ended(here: Session, client: Client, event: event_pb2.Event) -> Exit:
 
     try:
         async with asyncio.TaskGroup() as tasks:
-            for each in started(event):
-                tasks.create_task(follow(each.run_id))
+            for run_id in runs:
+                tasks.create_task(follow(run_id))
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
     return next((code for code in _WORST_FIRST if code in codes), Exit.DONE)
+
+
+async def _run_of(client: Client, event_id: str, line: event_pb2.EventRun) -> str:
+    """The run that the event started there, or that the last event of its burst did; empty if there is none."""
+    pause = 0.1
+    while line.reason == workflow_pb2.NOT_STARTED_REASON_DEBOUNCED:
+        if line.later_event_id:
+            event_id = line.later_event_id
+        else:
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+        found = await client.get_event(event_id)
+        line = next((each for each in found.event.runs if each.workflow == line.workflow), event_pb2.EventRun())
+    return line.run_id
 
 
 async def _resolved(here: Session, client: Client, event: event_pb2.Event) -> event_pb2.Event:

@@ -65,7 +65,7 @@ def join_burst(
         last_at = min(last_at, found["last_at"])
         later = NotStarted(NotStartedReason.DEBOUNCED, f"event {event_id} came later")
         line = {"of_event": found["event_id"], "of_workflow": by.workflow}
-        session.connection.execute(update(event_runs).where(_LINE).values(_why(later)), line)
+        session.connection.execute(update(event_runs).where(_LINE).values(later_event=event_id, **_why(later)), line)
         session.connection.execute(delete(event_bursts).where(_OF_BURST), key)
     due_at = min(first_at + timedelta(seconds=by.pace.quiet), last_at)
     row = {

@@ -58,6 +58,7 @@ def run_row(event_id: str, run: EventRun) -> Raw:
         "outcome": run.outcome.value,
         **not_started_columns(run.reason),
         "run_id": run.run_id,
+        "later_event": run.later_event or None,
     }
 
 
@@ -139,6 +140,7 @@ def run_from(values: Values) -> EventRun:
         outcome=values["outcome"],
         reason=not_started_from(values["reason"], values["detail"]),
         run_id=values["run_id"],
+        later_event=values["later_event"] or "",
     )
 
 

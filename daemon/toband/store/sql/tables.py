@@ -557,6 +557,8 @@ event_runs = Table(
     Column("detail", Prose, nullable=False),
     # It may have been deleted.
     Column("run_id", Key, nullable=False),
+    # The next event of the same burst.
+    Column("later_event", Key),
     _states(EventRunOutcome, "outcome"),
     sqlite_with_rowid=False,
 )
