@@ -42,6 +42,9 @@ MAX_NOTE_CHARS: Final = 1000
 MAX_KEY_CHARS: Final = 256
 """A lookup key: a subject, a dedupe key."""
 MAX_REQUEST_ID_CHARS: Final = 128
+MIN_SECRET_CHARS: Final = 6
+"""A shorter secret would be found, and masked, in every other line of a log."""
+MAX_SECRET_BYTES: Final = 64 * KIB
 MAX_RUN_LABELS: Final = 32
 MAX_LABEL_KEY_CHARS: Final = 64
 

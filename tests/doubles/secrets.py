@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 
 from toband.ports import (
@@ -43,14 +44,17 @@ class SecretsInMemory:
                 errors.append(SecretNotGrantedError(name, workflow))
         return errors
 
-    def seal(self, text: str, place: str) -> bytes:
+    async def seal(self, text: str, place: str) -> bytes:
         return _flip(f"{place}\0{text}".encode())
 
-    def unseal(self, data: bytes, place: str) -> str:
+    async def unseal(self, data: bytes, place: str) -> str:
         sealed_for, _, text = _flip(data).decode().partition("\0")
         if sealed_for != place:
             raise SealError("open", place, "it was sealed for another place")
         return text
+
+    async def keyed_digest(self, text: str) -> str:
+        return hashlib.sha256(f"keyed {text}".encode()).hexdigest()
 
 
 def _flip(data: bytes) -> bytes:

@@ -59,6 +59,7 @@ OTHERS = {
     "retention.audit": ("400d", "default"),
     "retention.audit_entries": (5_000_000, "default"),
     "retention.compress_after": ("10m", "default"),
+    "secrets.key_file": ("", "default"),
     "log.format": ("auto", "default"),
 }
 

@@ -41,6 +41,7 @@ SECTIONS: Final = {
     "Daemon": (
         ProgramEntry("dev", "Run a daemon in the foreground, to try things out.", "dev"),
         ProgramEntry("locks", "Show which runs and steps hold locks and wait for them.", "locks"),
+        ProgramEntry("secrets", "Store secrets, and grant them to workflows.", "secrets"),
         ProgramEntry("system", "Inspect and maintain the daemon.", "system"),
     ),
     "Short forms": (

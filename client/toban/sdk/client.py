@@ -19,6 +19,7 @@ from toban.sdk.events import EventCalls
 from toban.sdk.jobs import JobCalls
 from toban.sdk.runs import RunCalls
 from toban.sdk.schedules import ScheduleCalls
+from toban.sdk.secrets import SecretCalls
 from toban.sdk.system import SystemCalls
 from toban.sdk.workflows import WorkflowCalls
 
@@ -36,6 +37,7 @@ class Client(
     EventCalls,
     ScheduleCalls,
     DeadLetterCalls,
+    SecretCalls,
     SystemCalls,
 ):
     """Runs as objects (`run`, `find_run`, `find_runs`), and one method per RPC of `toban.v1` with its messages.

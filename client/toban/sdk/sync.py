@@ -227,6 +227,15 @@ class SyncClient(Blocking[Client]):
     requeue_dead_letter = blocking(Client.requeue_dead_letter)
     discard_dead_letter = blocking(Client.discard_dead_letter)
 
+    set_secret = blocking(Client.set_secret)
+    set_provided_secret = blocking(Client.set_provided_secret)
+    get_secret = blocking(Client.get_secret)
+    list_secrets = iterating(Client.list_secrets)
+    delete_secret = blocking(Client.delete_secret)
+    grant_secret = blocking(Client.grant_secret)
+    revoke_secret_grant = blocking(Client.revoke_secret_grant)
+    rotate_secrets_key = blocking(Client.rotate_secrets_key)
+
     get_info = blocking(Client.get_info)
     get_config = blocking(Client.get_config)
     doctor = blocking(Client.doctor)

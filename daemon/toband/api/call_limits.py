@@ -19,6 +19,7 @@ from toban.v1 import (
     job_pb2,
     run_pb2,
     schedule_pb2,
+    secret_pb2,
     system_pb2,
     workflow_pb2,
 )
@@ -30,6 +31,7 @@ SERVED = (
     dead_letter_pb2.DESCRIPTOR.services_by_name["DeadLetterService"],
     event_pb2.DESCRIPTOR.services_by_name["EventService"],
     schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"],
+    secret_pb2.DESCRIPTOR.services_by_name["SecretService"],
     system_pb2.DESCRIPTOR.services_by_name["SystemService"],
 )
 """The services of Toban."""
@@ -68,14 +70,16 @@ _LANES: Mapping[str, str] = {
         GetWorkflow ListWorkflows ListWorkflowSummaries GetOverview ListWorkflowVersions GetWorkflowVersion
         PreviewSchedule ExplainSchedule ListFires GetJob ListJobs GetRun GetCurrentRun ListRuns FindIds
         ListProcessExecutions GetProcessExecution ListArtifacts ListDeadLetters GetDeadLetter GetEvent ListEvents
-        GetSchedule ListSchedules InterpretTime ListLocks List
+        GetSchedule ListSchedules InterpretTime ListLocks GetSecret ListSecrets List
     """,
     "write": """
-        StartRun RetryRun RunJob RequeueDeadLetter EmitEvent CreateSchedule
+        StartRun RetryRun RunJob RequeueDeadLetter EmitEvent CreateSchedule SetSecret DeleteSecret GrantSecret
+        RevokeSecretGrant
     """,
     "heavy": """
         CreateWorkflow UpdateWorkflow DeleteWorkflow ValidateWorkflow RestoreWorkflowVersion ApplyDefinitions CreateJob
         UpdateJob DeleteJob PlanRun BackfillSchedule DeleteRun ResolveEvent CollectGarbage Doctor Reload
+        RotateSecretsKey
     """,
     "stream": "WatchRun WatchRuns StreamLogs DownloadArtifact WatchEvents Watch ServerReflectionInfo",
 }

@@ -32,6 +32,7 @@ from toband.api.call_limits import TooManyCallsError
 from toband.api.definition_messages import problem
 from toband.api.request_errors import InvalidFieldError, UnclearTimeError, UnreadableRequestError
 from toband.engine import errors
+from toband.engine.secrets.secret_admin import InvalidSecretError
 from toband.ports import (
     ActiveRunError,
     ConflictError,
@@ -40,6 +41,9 @@ from toband.ports import (
     JobInUseError,
     RequestReusedError,
     RunGoneError,
+    SealError,
+    SecretKeyError,
+    SecretNotFoundError,
     StoreError,
     StoreFullError,
     TokenExistsError,
@@ -84,6 +88,7 @@ RULES: Mapping[type[Exception], Rule] = {
     errors.EventSourceNotFoundError: Rule(NOT_FOUND, "EVENT_SOURCE_NOT_FOUND", {"run_id": "run_id"}),
     errors.ScheduleNotFoundError: Rule(NOT_FOUND, "SCHEDULE_NOT_FOUND", {"schedule_id": "schedule_id"}),
     errors.TokenNotFoundError: Rule(NOT_FOUND, "TOKEN_NOT_FOUND", {"token": "token"}),
+    SecretNotFoundError: Rule(NOT_FOUND, "SECRET_NOT_FOUND", {"secret": "name"}),
     errors.LogExpiredError: Rule(OUT_OF_RANGE, "LOG_EXPIRED", {"process_execution_id": "attempt_id", "step": "step"}),
     # Refused however often it is asked for.
     UnreadableRequestError: Rule(INVALID_ARGUMENT, "UNREADABLE_REQUEST", text="cannot read the request: {error}"),
@@ -127,6 +132,8 @@ RULES: Mapping[type[Exception], Rule] = {
     errors.ZoneGoneError: Rule(
         FAILED_PRECONDITION, "TIME_ZONE_NOT_FOUND", {"schedule_id": "schedule_id", "timezone": "zone"}
     ),
+    SecretKeyError: Rule(FAILED_PRECONDITION, "SECRETS_KEY_UNUSABLE"),
+    SealError: Rule(FAILED_PRECONDITION, "SECRETS_KEY_UNUSABLE", {"place": "place"}),
     ActiveRunError: Rule(
         FAILED_PRECONDITION, "RUN_ALREADY_ACTIVE", {"run_id": "args", "run": "name"}, "run {error.name} is active"
     ),
@@ -261,6 +268,9 @@ _SPECIAL: Mapping[type[BaseException], Callable[[Any], status_pb2.Status]] = {
     errors.InvalidDefinitionError: _invalid_definition,
     ParamError: _invalid_params,
     InvalidFieldError: lambda error: _invalid("INVALID_ARGUMENT", f"{error.args[0]}: {error.args[1]}", [error.args]),
+    InvalidSecretError: lambda error: _invalid(
+        "INVALID_ARGUMENT", f"{error.field}: {error}", [(error.field, str(error))]
+    ),
     UnclearTimeError: lambda error: _invalid("TIME_NOT_UNDERSTOOD", error.args[1], [error.args]),
     errors.TimeNotUnderstoodError: lambda error: _invalid("TIME_NOT_UNDERSTOOD", str(error), [("rule", str(error))]),
     errors.UnclearActionError: lambda error: _invalid("INVALID_ARGUMENT", f"action: {error}", [("action", str(error))]),

@@ -25,6 +25,7 @@ from toban.v1 import (
     run_pb2,
     run_pb2_grpc,
     schedule_pb2_grpc,
+    secret_pb2_grpc,
     system_pb2_grpc,
     workflow_pb2_grpc,
 )
@@ -35,6 +36,7 @@ from toband.api.interceptor import CallGate, CallInterceptor
 from toband.api.job_service import JobService
 from toband.api.run_service import RunService
 from toband.api.schedule_service import ScheduleService
+from toband.api.secret_service import SecretService
 from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
 from toband.domain.identity import Role
@@ -100,6 +102,7 @@ class Server:
         dead_letters: DeadLetterService,
         events: EventService,
         schedules: ScheduleService,
+        secrets: SecretService,
         system: SystemService,
     ) -> None:
         names = [service.full_name for service in SERVED]
@@ -112,6 +115,7 @@ class Server:
             dead_letter_pb2_grpc.add_DeadLetterServiceServicer_to_server(dead_letters, server)
             event_pb2_grpc.add_EventServiceServicer_to_server(events, server)
             schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(schedules, server)
+            secret_pb2_grpc.add_SecretServiceServicer_to_server(secrets, server)
             system_pb2_grpc.add_SystemServiceServicer_to_server(system, server)
             health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
             reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import UTC, datetime
 
 from toband import __version__
 from toband.api.server import Server
+from toband.app.provider_choice import providers_of
 from toband.config import Config
 from toband.engine.health.health_conditions import Health
 from toband.file_watch.awaited_files import FileLooks
@@ -16,6 +18,7 @@ from toband.file_watch.own_files import OwnFiles, printed_to
 from toband.file_watch.watched_paths import WatchedPaths
 from toband.installation import database_known_by, owner_of
 from toband.sandbox.worker_pool import ProcessSandbox
+from toband.secret_backends.key_file import find_key_file
 from toband.state_dir import StateDir
 from toband.store import SqlStore
 from toband.supervise.artifacts.artifact_store import ArtifactFiles
@@ -72,6 +75,9 @@ class Adapters:
             rate=config.artifact_rate,
             conditions=health,
         )
+        credentials = os.environ.get("CREDENTIALS_DIRECTORY", "")
+        self.secrets_key = find_key_file(config.secrets_key_file, credentials, config.state_dir)
+        self.secret_providers = providers_of(config.secret_providers, credentials)
         self.calendar_files = HostCalendarFiles()
         self.disk = StateDisk(config.state_dir, self.store.file)
         self.descriptors = OwnDescriptors()

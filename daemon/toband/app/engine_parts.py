@@ -47,6 +47,9 @@ from toband.engine.schedules.calendar_refresh import CalendarRefresh
 from toband.engine.schedules.schedule_queries import ScheduleQueries
 from toband.engine.schedules.scheduler import RunScheduler
 from toband.engine.schedules.subject_schedules import SubjectSchedules
+from toband.engine.secrets.key_ring import KeyRing
+from toband.engine.secrets.secret_admin import SecretAdmin
+from toband.engine.secrets.secret_values import SecretValues
 from toband.engine.system_events import SystemEvents
 from toband.state_dir import StateDir
 
@@ -81,6 +84,10 @@ class EngineParts:
         evaluation = ExpressionEvaluator(adapters.evaluation_sandbox)
         blackouts = ActiveBlackouts(config.blackout, config.timezone)
         blackouts.tell(health)
+        providers = adapters.secret_providers
+        self.keys = KeyRing(store=store, file=adapters.secrets_key, clock=clock, conditions=health)
+        self.secrets = SecretValues(store=store, keys=self.keys, providers=providers, clock=clock)
+        self.secret_admin = SecretAdmin(store=store, keys=self.keys, providers=providers, clock=clock)
         self.notifier = RunNotifier()
         self.sampler = ResourceSampler(meter=adapters.meter, store=store, clock=clock)
         self.audit_log = AuditLog(store, clock, age=config.keep_audit, most=config.keep_audit_entries)
@@ -226,6 +233,7 @@ class EngineParts:
             self.definition_files.run(),
             self.file_watches.run(),
             self.calendars.run(),
+            self.keys.watch(),
         ]
 
     def end_streams(self) -> None:

@@ -18,6 +18,7 @@ from toband.api.run_service import RunService
 from toband.api.run_watch_rpc import RunWatchRpc
 from toband.api.schedule_rpcs import ScheduleRpcs
 from toband.api.schedule_service import ScheduleService
+from toband.api.secret_service import SecretService
 from toband.api.summary_rpcs import SummaryRpcs
 from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
@@ -70,6 +71,7 @@ async def start_services(
         dead_letters=DeadLetterService(engine.runs.dead_letters, store, runs),
         events=EventService(engine.events, store),
         schedules=ScheduleService(engine.subjects, store),
+        secrets=SecretService(engine.secret_admin, engine.keys),
         system=SystemService(
             config=config,
             listen=listen,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from toband.config.listeners import check_listen
+from toband.config.secret_providers import check_providers
 from toband.config.value_checks import (
     check_blackout,
     check_calendar,
@@ -59,9 +60,11 @@ KEYS: Mapping[str, Callable[[Any], Any]] = {
     "retention.audit": or_none(check_duration),
     "retention.audit_entries": or_none(check_count),
     "retention.compress_after": or_none(check_duration),
+    "secrets.key_file": check_path,
+    "secrets.providers": check_providers,
     "log.level": one_of(_LEVELS),
     "log.format": one_of(_FORMATS),
     "log.file": check_path,
 }
-PATHS = frozenset({"state_dir", "definitions", "log.file"})
+PATHS = frozenset({"state_dir", "definitions", "secrets.key_file", "log.file"})
 """Keys with paths, which may be relative to the configuration file."""

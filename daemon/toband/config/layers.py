@@ -89,6 +89,8 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         keep_audit=values.get("retention.audit", 400 * DAY),
         keep_audit_entries=values.get("retention.audit_entries", 5_000_000),
         compress_after=values.get("retention.compress_after", 600.0),
+        secrets_key_file=values.get("secrets.key_file", ""),
+        secret_providers=values.get("secrets.providers", {}),
         log_level=values.get("log.level", "info"),
         log_format=values.get("log.format", "auto"),
         log_file=values.get("log.file", ""),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toban.definition import format_duration, format_size
+from toband.config.secret_providers import ProviderSettings
 from toband.config.value_checks import without_password
 
 LOCKS = "locks."
@@ -64,6 +65,9 @@ class Config:
     """Seconds."""
     keep_audit_entries: int | None
     compress_after: float | None
+    secrets_key_file: str
+    """Empty: a credential of the systemd unit, or a file in the state directory."""
+    secret_providers: Mapping[str, ProviderSettings]
     log_level: str
     log_format: str
     log_file: str
@@ -103,11 +107,17 @@ class Config:
             "retention.audit": _shown_duration(self.keep_audit),
             "retention.audit_entries": _shown_count(self.keep_audit_entries),
             "retention.compress_after": _shown_duration(self.compress_after),
+            "secrets.key_file": self.secrets_key_file,
+            **{f"secrets.providers.{name}": each.shown for name, each in sorted(self.secret_providers.items())},
             "log.level": self.log_level,
             "log.format": self.log_format,
             "log.file": self.log_file,
         }
-        return [(key, value, self.sources.get(key, "default")) for key, value in values.items()]
+        return [(key, value, self._source(key)) for key, value in values.items()]
+
+    def _source(self, key: str) -> str:
+        """That of a table for the keys in it."""
+        return self.sources.get(key) or self.sources.get(key.rpartition(".")[0], "default")
 
 
 def _shown_duration(value: float | None) -> str | None:

@@ -17,6 +17,7 @@ from toband.ports.records import Counts, Inspection
 from toband.ports.retention import RetentionStore
 from toband.ports.runs import RunStore
 from toband.ports.schedules import FireLedger, ScheduleStore
+from toband.ports.secrets import SecretStore
 from toband.ports.summaries import SummaryStore
 
 
@@ -59,6 +60,7 @@ class Store(
     SummaryStore,
     AccessStore,
     AuditStore,
+    SecretStore,
     DatabaseChecks,
     Protocol,
 ):

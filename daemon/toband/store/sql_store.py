@@ -23,6 +23,7 @@ from toband.store.rows.lock_leftovers import SqlLockLeftovers
 from toband.store.rows.retention import SqlRetention
 from toband.store.rows.runs import SqlRuns
 from toband.store.rows.schedules import SqlSchedules
+from toband.store.rows.secrets import SqlSecrets
 from toband.store.rows.summaries import SqlSummaries
 from toband.store.sql.errors import store_errors
 from toband.store.sql.open_database import reading, writing
@@ -44,6 +45,7 @@ class SqlStore(
     SqlSummaries,
     SqlAccess,
     SqlAudit,
+    SqlSecrets,
 ):
     """`toband.ports.Store` for `sqlite:///PATH` and `postgresql://HOST/NAME`.
 

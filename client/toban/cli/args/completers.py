@@ -70,6 +70,11 @@ def dead_letter_ids(ctx: CommandContext, incomplete: str) -> list[str]:
     return _matching(incomplete, _ask(ctx, _open_letters))
 
 
+def secret_names(ctx: CommandContext, incomplete: str) -> list[str]:
+    """Names of secrets."""
+    return _matching(incomplete, _ask(ctx, lambda client: [one.name for one in islice(client.list_secrets(), _MOST)]))
+
+
 def type_names(ctx: CommandContext, incomplete: str) -> list[str]:
     """Event types: recent ones and built-in ones."""
     return _matching(incomplete, sorted({*_KNOWN_TYPES, *_ask(ctx, _types)}))

@@ -18,12 +18,12 @@ from toban.cli.render.message_data import (
     is_map,
     map_value,
 )
-from toban.v1 import dead_letter_pb2, event_pb2, job_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2
+from toban.v1 import dead_letter_pb2, event_pb2, job_pb2, run_pb2, schedule_pb2, secret_pb2, system_pb2, workflow_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-_FILES: Final = (workflow_pb2, job_pb2, run_pb2, dead_letter_pb2, event_pb2, schedule_pb2, system_pb2)
+_FILES: Final = (workflow_pb2, job_pb2, run_pb2, dead_letter_pb2, event_pb2, schedule_pb2, secret_pb2, system_pb2)
 
 _TEXT: Final = {"type": "string"}
 _FLAG: Final = {"type": "boolean"}
@@ -186,6 +186,13 @@ VERBS: Final[dict[str, dict[str, Any]]] = {
     "events resolve": _message("ResolveEventResponse"),
     "locks list": _list(_message("Lock")),
     "locks release": _list(_message("LockLeftover")),
+    "secrets set": _message("Secret"),
+    "secrets list": _list(_message("Secret")),
+    "secrets show": _message("Secret"),
+    "secrets grant": _message("Secret"),
+    "secrets revoke": _message("Secret"),
+    "secrets delete": _DELETED,
+    "secrets rotate-key": _message("RotateSecretsKeyResponse"),
     "system info": _message("GetInfoResponse"),
     "system config": _list(_message("ConfigValue")),
     "system gc": _message("CollectGarbageResponse"),
