@@ -64,11 +64,16 @@ def _serve(config: Config, *, take_over: bool, new_database: bool) -> int:
     from toband import daemon_log, memory_trim
     from toband.api.access_rules import NoAccessRuleError
     from toband.api.server import ListenError
+    from toband.app.step_settings import keep_capabilities, step_user_problem
     from toband.ports import StoreError, StoreTakenOverError
 
     # The default of 5 ms would make the writer thread wait for a busy event loop at every commit.
     sys.setswitchinterval(SWITCH_INTERVAL)
     memory_trim.set_up()
+    if problem := step_user_problem(config):
+        print(f"toband: {problem}", file=sys.stderr)
+        return exit_codes.USAGE
+    keep_capabilities()
     state = StateDir(config.state_dir)
     try:
         daemon_log.set_up(config.log_level, config.log_format, config.log_file)

@@ -39,7 +39,7 @@ class NoticedBoot:
         """A disk that takes no writes does not prevent serving."""
         facts = {"boot_id": self._boot_id, "at": self.at.isoformat(), "done": self.done}
         with contextlib.suppress(OSError):
-            with open(f"{self._path}.new", "w", encoding="utf-8", opener=_readable) as file:
+            with open(f"{self._path}.new", "w", encoding="utf-8", opener=_private) as file:
                 json.dump(facts, file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -96,7 +96,7 @@ class StateDir:
         path = self.join(name)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{path}.new")
-        with open(f"{path}.new", "x", encoding="utf-8", opener=_readable) as file:
+        with open(f"{path}.new", "x", encoding="utf-8", opener=_private) as file:
             file.write(text(os.fstat(file.fileno())))
             file.flush()
             os.fsync(file.fileno())
@@ -165,6 +165,11 @@ def _close_new(path: str) -> None:
     facts = os.stat(path)
     if facts.st_mode & 0o777 & ~_MODE and facts.st_uid == os.geteuid() and not os.listdir(path):
         os.chmod(path, facts.st_mode & (0o7000 | _MODE))
+
+
+def _private(path: str, flags: int) -> int:
+    """Not for steps of other users, who may pass through the state directory."""
+    return os.open(path, flags, 0o640)
 
 
 def _readable(path: str, flags: int) -> int:

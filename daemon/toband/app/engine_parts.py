@@ -18,6 +18,7 @@ from toband import __version__
 from toband.alarm.alarm_clock import ApsAlarmClock
 from toband.app.adapters import Adapters, SystemClock
 from toband.app.run_parts import RunParts
+from toband.app.step_settings import rules_of
 from toband.config import Config
 from toband.domain.transition import Ids
 from toband.engine.access.audit_log import AuditLog
@@ -81,6 +82,7 @@ class EngineParts:
         announcing = SystemEvents(clock, ids)
         draining = DrainMode()
         definitions_read = asyncio.Event()
+        rules = rules_of(config, os.environ)
         evaluation = ExpressionEvaluator(adapters.evaluation_sandbox)
         blackouts = ActiveBlackouts(config.blackout, config.timezone)
         blackouts.tell(health)
@@ -112,6 +114,7 @@ class EngineParts:
             self.notifier,
             server=listen[0],
             tools=tools,
+            rules=rules,
         )
         self.control = RunControl(self.runs.active, store, clock, remove=self.retention.remove)
         self.log_streams = LogStreams(
@@ -195,6 +198,7 @@ class EngineParts:
             calendar=default_calendar(config.calendar),
             read_file=adapters.calendar_files.read,
             refusal=partial(files.refusal, ""),
+            rules=rules,
         )
         self.workflows = Workflows(applier, changed=self._definitions_changed, origins=self.runs.origins)
         self.definition_files = FileSync(

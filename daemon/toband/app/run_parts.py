@@ -17,6 +17,7 @@ from toband.engine.execution.lock_leftovers import LockLeftovers
 from toband.engine.execution.lock_table import LockTable
 from toband.engine.execution.run_locks import RunLocks
 from toband.engine.execution.run_metadata import Notes
+from toband.engine.execution.step_rules import NO_RULES, StepRules
 from toband.engine.execution.template_scope import TemplateScope
 from toband.engine.health.admission import Admission
 from toband.engine.health.health_conditions import Health
@@ -52,6 +53,7 @@ class RunParts:
         *,
         server: str,
         tools: str,
+        rules: StepRules = NO_RULES,
     ) -> None:
         store, launcher = adapters.store, adapters.launcher
         self._tasks = BackgroundTasks()
@@ -94,6 +96,7 @@ class RunParts:
             server=server,
             tools=tools,
             log_limit=config.attempt_log_limit,
+            rules=rules,
         )
         handing = ArtifactFlow(self._rooms, adapters.artifacts)
         notes = Notes(adapters.artifacts)

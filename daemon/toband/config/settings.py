@@ -49,6 +49,19 @@ class Config:
     disk_reserve: int | None
     """Bytes; None means derived from the size of the disk."""
     cgroup: str
+    step_user: str
+    """The user of steps that name none; empty: the daemon's own."""
+    step_users: tuple[str, ...] | None
+    """Patterns of users that steps may name. None: only `step_user`, or any if there is none."""
+    step_shells: tuple[str, ...] | None
+    step_workspaces: tuple[str, ...] | None
+    step_environment_names: tuple[str, ...] | None
+    step_environment_denied: tuple[str, ...]
+    step_environment: Mapping[str, str]
+    step_inherit: tuple[str, ...]
+    """Variables of the daemon's environment that steps get too."""
+    step_sudo: bool
+    """Whether steps of other users may use setuid programs."""
     attempt_log_limit: int | None
     total_log_limit: int | None
     artifact_bytes: int
@@ -92,6 +105,15 @@ class Config:
             "event_concurrency": self.event_concurrency,
             "disk_reserve": "auto" if self.disk_reserve is None else format_size(self.disk_reserve),
             "cgroup": self.cgroup,
+            "step_user": self.step_user,
+            "steps.users": _shown_list(self.step_users),
+            "steps.shells": _shown_list(self.step_shells),
+            "steps.workspaces": _shown_list(self.step_workspaces),
+            "steps.environment_names": _shown_list(self.step_environment_names),
+            "steps.environment_denied": list(self.step_environment_denied),
+            "steps.environment": dict(self.step_environment),
+            "steps.inherit": list(self.step_inherit),
+            "steps.sudo": self.step_sudo,
             **{f"{LOCKS}{name}": size for name, size in sorted(self.locks.items())},
             "limits.attempt_log": _shown_size(self.attempt_log_limit),
             "limits.total_logs": _shown_size(self.total_log_limit),
@@ -126,6 +148,10 @@ def _shown_duration(value: float | None) -> str | None:
 
 def _shown_size(value: int | None) -> str | None:
     return "none" if value is None else format_size(value)
+
+
+def _shown_list(value: Sequence[str] | None) -> list[str] | None:
+    return None if value is None else list(value)
 
 
 def _shown_count(value: int | None) -> int | str:

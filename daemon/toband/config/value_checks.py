@@ -18,6 +18,9 @@ MOST = 2**31 - 1
 T = TypeVar("T")
 _LONGEST_SHOWN = 200
 _NUMBER = re.compile("[0-9]{1,20}")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}\$?")
+_VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_NEVER_PASSED_ON = ("TOBAN_", "LISTEN_", "WATCHDOG_", "NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY")
 _PASSWORD = re.compile("([?&]password=)[^&]*")
 
 
@@ -132,6 +135,70 @@ def check_definitions(value: Any) -> tuple[str, ...]:
     if not isinstance(items, list):
         raise ValueError(f'found {shown(value)}, expected paths such as ["/etc/toban/workflows"]')
     return tuple(check_directory(item) for item in items)
+
+
+def check_user(value: Any) -> str:
+    text = check_text(value)
+    if text and not _USER.fullmatch(text):
+        raise ValueError(f"found {shown(text)}, expected the name or the number of a user")
+    return text
+
+
+def check_flag(value: Any) -> bool:
+    if value in (True, "true"):
+        return True
+    if value in (False, "false"):
+        return False
+    raise ValueError(f"found {shown(value)}, expected true or false")
+
+
+def check_patterns(value: Any) -> tuple[str, ...]:
+    """A string is split at commas."""
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list) or not all(isinstance(item, str) and item.strip() for item in items):
+        raise ValueError(f'found {shown(value)}, expected names or patterns such as ["www-*"]')
+    return tuple(item.strip() for item in items)
+
+
+def check_path_patterns(value: Any) -> tuple[str, ...]:
+    found = check_patterns(value)
+    for each in found:
+        if not os.path.isabs(each) or ".." in each.split("/"):
+            raise ValueError(f'found {shown(each)}, expected absolute paths or patterns such as "/srv/*"')
+    return found
+
+
+def check_inherited(value: Any) -> tuple[str, ...]:
+    """Names of variables of the daemon's that steps get too."""
+    found = check_patterns(value)
+    for name in found:
+        _check_variable(name)
+        if name.startswith(_NEVER_PASSED_ON):
+            raise ValueError(f"{name} belongs to the daemon: no step gets it")
+    return found
+
+
+def check_environment(value: Any) -> dict[str, str]:
+    """In a variable of the environment: `NAME=VALUE`, separated by commas."""
+    if isinstance(value, str):
+        pairs = [item.partition("=") for item in value.split(",")]
+        if not all(equals for _, equals, _ in pairs):
+            raise ValueError(f"found {shown(value)}, expected NAME=VALUE, separated by commas")
+        value = {name.strip(): text for name, _, text in pairs}
+    if not isinstance(value, dict):
+        raise ValueError(f'found {shown(value)}, expected variables such as {{TZ = "UTC"}}')
+    for name, text in value.items():
+        _check_variable(name)
+        if name.startswith("TOBAN_"):
+            raise ValueError(f"{name}: names that begin with TOBAN_ cannot be set")
+        if not isinstance(text, str) or "\0" in text:
+            raise ValueError(f"{name}: found {shown(text)}, expected text")
+    return dict(value)
+
+
+def _check_variable(name: str) -> None:
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError(f"found {shown(name)}, expected the name of a variable")
 
 
 def check_database(value: Any) -> str:

@@ -42,6 +42,8 @@ class Collect:
     final: bool = True
     run_id: str = ""
     """The run whose turn the work takes."""
+    user: str = ""
+    """The user of the step, with whose rights the workspace is read; empty: the daemon's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +81,12 @@ class Artifacts(Protocol):
         """
         ...
 
-    async def place(self, workspace: str, placements: Sequence[Placement], *, own: bool, run_id: str = "") -> None:
+    async def place(
+        self, workspace: str, placements: Sequence[Placement], *, own: bool, run_id: str = "", user: str = ""
+    ) -> None:
         """Links files where possible, else copies them. `own`: the workspace is the run's own directory.
+
+        `user`: the user of the step, with whose rights the workspace is used; empty: the daemon's.
 
         Elsewhere it replaces only files that an earlier run placed there and that have not changed since. Raises
         ArtifactError, OSError.
@@ -94,8 +100,8 @@ class Artifacts(Protocol):
         """
         ...
 
-    async def fingerprint(self, workspace: str, path: str, *, run_id: str = "") -> str:
-        """Changes with the file or directory, which may be missing. Raises ArtifactError."""
+    async def fingerprint(self, workspace: str, path: str, *, run_id: str = "", user: str = "") -> str:
+        """Changes with the file or directory, which may be missing; read as `place` does. Raises ArtifactError."""
         ...
 
     async def fingerprint_output(self, attempt: Attempt) -> str:

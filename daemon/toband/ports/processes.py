@@ -47,6 +47,9 @@ class Launch:
     idle_timeout: float | None = None
     """Seconds without output after which it is ended."""
     user: str = ""
+    setuid_programs: bool = False
+    """Whether a step of another user may gain privileges with them, `sudo` for one."""
+    no_new_privileges: bool = False
     resources: Resources | None = None
     stdin: str | None = None
     """The standard input of the step; None: empty."""

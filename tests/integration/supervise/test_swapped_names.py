@@ -289,7 +289,7 @@ def test_root_keeps_no_file_that_another_user_gave_a_second_name(
     if protected:
         assert context_directory.collect(taking, Budget(FileLimits()))
         return
-    with pytest.raises(ArtifactError, match="stolen is a file of root's that has another name"):
+    with pytest.raises(ArtifactError, match="stolen is a file of the daemon's or root's that has another name"):
         context_directory.collect(taking, Budget(FileLimits()))
 
 

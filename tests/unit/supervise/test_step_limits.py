@@ -10,9 +10,9 @@ from toband.supervise.launch.step_limits import Capabilities, LimitError, Limits
 MIB = 1024 * 1024
 ALL = frozenset({"memory", "cpu", "pids"})
 ROOT = Capabilities(root=True, names=frozenset({"0", "root"}), nicest=-20, no_cgroup="it is off")
-USER = Capabilities(names=frozenset({"1000", "ada"}), nicest=0, no_cgroup="it is off")
+USER = Capabilities(no_users="it lacks CAP_SETUID", names=frozenset({"1000", "ada"}), nicest=0, no_cgroup="it is off")
 ROOT_WITH = Capabilities(root=True, names=frozenset({"0", "root"}), nicest=-20, controllers=ALL)
-USER_WITH = Capabilities(names=frozenset({"1000", "ada"}), nicest=0, controllers=ALL)
+USER_WITH = Capabilities(no_users="it lacks CAP_SETUID", names=frozenset({"1000", "ada"}), nicest=0, controllers=ALL)
 
 
 @pytest.mark.parametrize("can", [ROOT, USER, ROOT_WITH, USER_WITH])
@@ -96,7 +96,7 @@ def test_niceness_is_refused_where_it_takes_a_right() -> None:
 
 
 def test_only_root_takes_on_another_user() -> None:
-    with pytest.raises(LimitError, match="cannot run it as bob: the daemon is ada and not root"):
+    with pytest.raises(LimitError, match="cannot run it as bob: the daemon is ada, and it lacks CAP_SETUID"):
         plan(USER, None, "bob")
     found = plan(ROOT, None, "bob")
     assert found == Limits(user="bob")

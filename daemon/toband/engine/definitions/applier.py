@@ -13,6 +13,7 @@ from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.resolver import JobUser, ParsedText, ResolvedDefinition, Resolver, no_file
 from toband.engine.errors import InvalidDefinitionError, WorkflowRecursionError
 from toband.engine.execution.child_locks import ChildLocks, LockProblem
+from toband.engine.execution.step_rules import NO_RULES, StepRules
 from toband.engine.health.admission import Admits, Always
 from toband.ports import Clock, ConflictError, Store, WorkflowText
 
@@ -84,15 +85,16 @@ class Applier:
         calendar: Mapping[str, Any] | None = None,
         read_file: Callable[[str], str] = no_file,
         refusal: Callable[[str], str] = lambda _: "",
+        rules: StepRules = NO_RULES,
     ) -> None:
         """`zone` and `calendar` are the defaults of schedules, `shell` the default shell.
 
-        `refusal` gives the reason why no step may use a path.
+        `refusal` gives the reason why no step may use a path, `rules` say what else steps may be given.
         """
         self.store = store
         self.clock = clock
         self._admission = admission or Always()
-        self._resolver = Resolver(store, clock, zone, parser, refusal, shell, calendar, read_file)
+        self._resolver = Resolver(store, clock, zone, parser, refusal, shell, calendar, read_file, rules)
 
     async def parse(self, source: str, base_dir: str, **file: str) -> ParsedText:
         return await self._resolver.parse(source, base_dir, **file)

@@ -20,6 +20,7 @@ from toband.domain.schedule_model import ScheduleEntry, entries_of
 from toband.engine.definitions.default_shell import with_default_shell
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.execution.step_locations import refused_locations
+from toband.engine.execution.step_rules import NO_RULES, StepRules
 from toband.ports import Clock, Store, StoredWorkflow, WorkflowText
 
 UNNAMED = "<definition>"
@@ -95,6 +96,7 @@ class Resolver:
         shell: str = DEFAULT_SHELL,
         calendar: Mapping[str, Any] | None = None,
         read_file: Callable[[str], str] = no_file,
+        rules: StepRules = NO_RULES,
     ) -> None:
         """`zone` and `calendar` are the defaults of schedules, `shell` the default shell.
 
@@ -110,6 +112,7 @@ class Resolver:
         self._shell = shell
         self._calendar = calendar
         self._read_file = read_file
+        self._rules = rules
 
     async def parse(self, source: str, base_dir: str, file: str = UNNAMED) -> ParsedText:
         parsed = await self._parser.parse(source, file)
@@ -152,7 +155,8 @@ class Resolver:
             if workflow.edition:
                 workflow, unfit = with_default_shell(workflow, self._shell)
                 wrong = [*unfit, *wrong]
-            wrong = [*_refused(workflow, base_dir, self._refusal), *wrong]
+            ruled_out = list(self._rules.problems(workflow, base_dir))
+            wrong = [*_refused(workflow, base_dir, self._refusal), *ruled_out, *wrong]
             problems += [_problem(file, document, message, path) for path, message in wrong]
             if not wrong:
                 text = _text(document, workflow, base_dir, jobs, schedules)

@@ -30,7 +30,8 @@ class ArtifactFlow:
         inputs = plan.step(attempt.owner).inputs
         context = self._rooms.context(plan, run.id, base_dir)
         wanted = [p for given in inputs for p in _placements(plan, run, given, context)]
-        await self._artifacts.place(workspace, wanted, own=own, run_id=run.id)
+        user = self._rooms.rules.user_of(plan.step(attempt.owner))
+        await self._artifacts.place(workspace, wanted, own=own, run_id=run.id, user=user)
 
     async def keep(
         self, plan: Plan, run: Run, attempt: Attempt, *, base_dir: str, final: bool
@@ -39,6 +40,7 @@ class ArtifactFlow:
         step = plan.step(attempt.owner)
         rendered = await self._rooms.rendered(plan, run, attempt, base_dir=base_dir)
         workspace = self._rooms.workspace(run, rendered, base_dir)
+        user = self._rooms.rules.user_of(step)
         kept: tuple[Artifact, ...] = ()
         if rendered.outputs:
             looping = step.completion_check is not None
@@ -51,6 +53,7 @@ class ArtifactFlow:
                     outputs=rendered.outputs,
                     iteration=attempt.iteration if looping else None,
                     final=final,
+                    user=user,
                 )
             )
         if attempt.state is not AttemptState.COMPLETED:
@@ -59,7 +62,8 @@ class ArtifactFlow:
         if step.stop_when_unchanged == "output":
             fingerprint = await self._artifacts.fingerprint_output(attempt)
         elif step.stop_when_unchanged:
-            fingerprint = await self._artifacts.fingerprint(workspace, step.stop_when_unchanged, run_id=run.id)
+            watched = step.stop_when_unchanged
+            fingerprint = await self._artifacts.fingerprint(workspace, watched, run_id=run.id, user=user)
         return kept, fingerprint
 
     async def take_over(self, plan: Plan, run: Run, *, base_dir: str) -> None:

@@ -16,6 +16,7 @@ from toban.definition import JobType, Rendered, RenderError, Step, references, r
 from toband.domain.plan import Plan
 from toband.domain.run_model import Attempt, Run, TreeCause
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
+from toband.engine.execution.step_rules import NO_RULES, StepRules
 from toband.engine.execution.template_scope import TemplateScope
 from toband.ports import ArtifactError, Launch
 
@@ -62,6 +63,7 @@ class Files(Protocol):
     def output(self, attempt: Attempt) -> str: ...
     def result(self, attempt: Attempt) -> str: ...
     def refusal(self, run_id: str, path: str) -> str: ...
+    def resolved(self, path: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,9 @@ class Rooms:
     tools: str = ""
     """A directory with `toban` in it, last in the PATH of steps."""
     log_limit: int | None = None
+    rules: StepRules = NO_RULES
+    steps_server: str = ""
+    """Where steps of other users reach the daemon; empty: where all others do."""
 
     def build(
         self,
@@ -99,7 +104,11 @@ class Rooms:
     ) -> Launch:
         """Everything the shim needs. Raises RenderError with a reason for people."""
         step = plan.definition(attempt.step)
-        env = _environment(step)
+        user = self.rules.user_of(step)
+        workspace = self.workspace(run, rendered, base_dir)
+        if reason := self._refusal(step, rendered, run, workspace):
+            raise RenderError(f"cannot start step {step.id}: {reason}")
+        env = {**_environment(step, user), **self.rules.environment}
         if self.tools:
             env["PATH"] = os.pathsep.join(filter(None, (env.get("PATH"), self.tools)))
         replaced = env.keys() - rendered.env.keys()
@@ -113,7 +122,7 @@ class Rooms:
             "TOBAN_OUTPUT": self.files.output(attempt),
             "TOBAN_CONTEXT_DIR": self.context(plan, run.id, base_dir),
             "TOBAN_PARAMS": self.files.params(run.id),
-            "TOBAN_SERVER": self.server,
+            "TOBAN_SERVER": (user and self.steps_server) or self.server,
             "TOBAN_CLI": _CLI,
         }
         if run.event is not None:
@@ -136,17 +145,26 @@ class Rooms:
             stdin=rendered.stdin,
             env_files=self._env_files(plan, run, step, base_dir),
             env_replaced=replaced,
-            workspace=self.workspace(run, rendered, base_dir),
+            workspace=workspace,
             timeout=timeout,
             timeout_cause=cause,
             idle_timeout=step.idle_timeout,
             kill_grace=step.kill_grace,
-            user=step.user,
+            user=user,
+            setuid_programs=self.rules.setuid_programs,
             resources=step.resources,
             command=rendered.command,
             title=f"{run.name} {attempt.step}",
             log_limit=self.log_limit,
         )
+
+    def _refusal(self, step: Step, rendered: Rendered, run: Run, workspace: str) -> str:
+        """Why the configuration does not allow the step as it is."""
+        own = True
+        if self.rules.workspaces is not None:
+            workspace = self.files.resolved(workspace)
+            own = f"{workspace}/".startswith(f"{os.path.realpath(self.files.run(run.id))}/")
+        return self.rules.launch_refusal(step, rendered.env, own, workspace)
 
     def _env_files(self, plan: Plan, run: Run, step: Step, base_dir: str) -> tuple[tuple[str, bool], ...]:
         """Those of the workflow, then those of the step."""
@@ -240,7 +258,7 @@ def _timeout(step: Step, left: TimeLeft, *, finally_step: bool) -> tuple[float |
     return min(near, key=lambda limit: limit[0]) if near else (None, TreeCause.TIMEOUT)
 
 
-def _environment(step: Step) -> dict[str, str]:
+def _environment(step: Step, user: str) -> dict[str, str]:
     """The documented minimum; the daemon's own environment is never passed on. Raises RenderError, OSError."""
     if sys.platform == "win32":
         # Like LANG on other systems: Python writes UTF-8 to the log.
@@ -249,21 +267,21 @@ def _environment(step: Step) -> dict[str, str]:
     import pwd
 
     try:
-        if step.user and not step.user.isdecimal():
-            user = pwd.getpwnam(step.user)
+        if user and not user.isdecimal():
+            known = pwd.getpwnam(user)
         else:
-            user = pwd.getpwuid(int(step.user) if step.user else os.geteuid())
+            known = pwd.getpwuid(int(user) if user else os.geteuid())
     except KeyError:
         # Without a free descriptor every user is unknown: then this fails, and says so.
         os.close(os.open(os.devnull, os.O_RDONLY))
         raise RenderError(
-            f"cannot start step {step.id}: there is no user {step.user or os.geteuid()} on this machine"
+            f"cannot start step {step.id}: there is no user {user or os.geteuid()} on this machine"
         ) from None
     return {
         "PATH": _PATH,
-        "HOME": user.pw_dir,
-        "USER": user.pw_name,
-        "LOGNAME": user.pw_name,
+        "HOME": known.pw_dir,
+        "USER": known.pw_name,
+        "LOGNAME": known.pw_name,
         "SHELL": "/bin/sh",
         "LANG": "C.UTF-8",
     }

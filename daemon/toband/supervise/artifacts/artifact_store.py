@@ -32,6 +32,7 @@ from toband.supervise.artifacts.path_selection import (
 )
 from toband.supervise.artifacts.workspace_inputs import Ledger, Placing
 from toband.supervise.files.file_budget import Budget, FileLimits, TooMuchError
+from toband.supervise.files.file_user import FileUser, file_user
 from toband.supervise.files.file_workers import Turn, Workers
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.files.safe_directory import (
@@ -44,6 +45,10 @@ from toband.supervise.files.safe_directory import (
 from toband.supervise.logs.compressed_log import Indexes
 from toband.supervise.logs.log_sources import all_frames, opened
 from toband.supervise.shim import frames
+
+if sys.platform != "win32":
+    from toband.supervise.shim import acl
+    from toband.supervise.shim.privileges import separates_users
 
 CHUNK = 64 * 1024
 CONDITION = "artifacts"
@@ -58,8 +63,8 @@ T = TypeVar("T")
 class ArtifactFiles:
     """Files in context directories are stored without their write bits, so that they can be linked into workspaces.
 
-    `link` False: they are copied (or cloned) instead. That is so for root, which no file mode prevents from changing a
-    stored file through its link.
+    `link` False: they are copied (or cloned) instead. That is so for a daemon that starts steps of other users: root
+    could change a stored file through its link, and others could not own theirs.
     """
 
     def __init__(
@@ -79,7 +84,7 @@ class ArtifactFiles:
         self._readers = Workers("artifact-reader")
         self._watch: asyncio.TimerHandle | None = None
         if link is None:
-            link = sys.platform == "win32" or os.geteuid() != 0
+            link = sys.platform == "win32" or not separates_users()
         self._placing = Placing(ledger=Ledger(files.placed), link=link, limits=self._limits)
         self._indexes = Indexes()
 
@@ -98,18 +103,25 @@ class ArtifactFiles:
             lambda turn: context_directory.collect(what, _budget(turn, self._limits)),
         )
 
-    async def place(self, workspace: str, placements: Sequence[Placement], *, own: bool, run_id: str = "") -> None:
-        await self._do(
-            run_id,
-            workspace,
-            lambda turn: self._placing.place(workspace, placements, own=own, budget=_budget(turn)),
-        )
+    async def place(
+        self, workspace: str, placements: Sequence[Placement], *, own: bool, run_id: str = "", user: str = ""
+    ) -> None:
+        def work(turn: Turn) -> None:
+            as_user = file_user(user)
+            if sys.platform != "win32" and own and as_user is not None:
+                acl.open_run(self._files.reach(run_id), as_user.uid)
+            self._placing.place(workspace, placements, own=own, budget=_budget(turn), user=as_user)
+
+        await self._do(run_id, workspace, work)
 
     async def adopt(self, context: str, folders: Mapping[str, str], *, run_id: str = "") -> None:
         await self._do(run_id, context, lambda turn: context_directory.adopt(context, folders, _budget(turn)))
 
-    async def fingerprint(self, workspace: str, path: str, *, run_id: str = "") -> str:
-        return await self._do(run_id, "", lambda turn: _fingerprint(workspace, path, _budget(turn, self._limits)))
+    async def fingerprint(self, workspace: str, path: str, *, run_id: str = "", user: str = "") -> str:
+        def work(turn: Turn) -> str:
+            return _fingerprint(workspace, path, _budget(turn, self._limits), file_user(user))
+
+        return await self._do(run_id, "", work)
 
     async def fingerprint_output(self, attempt: Attempt) -> str:
         return await self._do(attempt.run_id, "", lambda turn: self._fingerprint_output(attempt, _budget(turn)))
@@ -175,9 +187,9 @@ def _budget(turn: Turn, limits: FileLimits | None = None) -> Budget:
     return Budget(limits, turn.go_on, turn.spend)
 
 
-def _fingerprint(workspace: str, path: str, budget: Budget) -> str:
+def _fingerprint(workspace: str, path: str, budget: Budget, user: FileUser | None) -> str:
     try:
-        with SafeDirectory(workspace) as inside:
+        with SafeDirectory(workspace, user=user) as inside:
             return fingerprint(inside, select(inside, path, budget), budget)
     except _NOT_THERE:
         return MISSING

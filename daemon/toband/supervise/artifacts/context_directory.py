@@ -13,6 +13,7 @@ from toband.ports import ArtifactError, Collect
 from toband.supervise.artifacts.file_copy import Amount, Transfer
 from toband.supervise.artifacts.path_selection import SelectedEntry, check_size, is_pattern, select, tree
 from toband.supervise.files.file_budget import Budget, TooMuchError
+from toband.supervise.files.file_user import FileUser, file_user
 from toband.supervise.files.safe_directory import (
     LeadsOutError,
     SafeDirectory,
@@ -21,11 +22,14 @@ from toband.supervise.files.safe_directory import (
     joined,
 )
 
+if sys.platform != "win32":
+    from toband.supervise.shim.privileges import separates_users
+
 
 def collect(what: Collect, budget: Budget) -> tuple[Artifact, ...]:
     """See `ports.Artifacts`. Checks everything before changing anything. Raises StoppedError too."""
     with (
-        _opened_workspace(what.workspace) as workspace,
+        _opened_workspace(what.workspace, file_user(what.user)) as workspace,
         _own_context(what.context, "keep the outputs") as context,
     ):
         skip = (context.identity,)
@@ -118,9 +122,9 @@ def _miss_none(what: Collect, missing: Sequence[Output]) -> None:
         raise ArtifactError("; ".join(reasons))
 
 
-def _opened_workspace(path: str) -> SafeDirectory:
+def _opened_workspace(path: str, user: FileUser | None) -> SafeDirectory:
     try:
-        return SafeDirectory(path)
+        return SafeDirectory(path, user=user)
     except (FileNotFoundError, NotADirectoryError):
         raise ArtifactError(f"cannot keep the outputs: there is no directory {path}") from None
     except PermissionError as error:
@@ -139,19 +143,19 @@ def make_own(context: SafeDirectory, path: str, *, durable: bool = True) -> None
     """Makes the directory and its parents. Raises OSError, PermissionError if another user owns one of them.
 
     Steps of other users may write to the context directory. A user can change its own directories there at any time,
-    and could so make root write or read any file.
+    and could so make the daemon write or read any file of its own.
     """
     made = context.make_directories(path)
     if durable:
         for each in made:
             context.sync(each.rpartition("/")[0])
-    if not path or sys.platform == "win32" or os.geteuid() != 0:
+    if not path or sys.platform == "win32" or not separates_users():
         return
     parts = path.split("/")
     for number in range(len(parts)):
         here = "/".join(parts[: number + 1])
         owner = context.facts(here).st_uid
-        if owner != 0:
+        if owner != os.geteuid():
             raise PermissionError(errno.EPERM, f"it belongs to user {owner}", f"{context.path}/{here}")
 
 

@@ -14,6 +14,10 @@ from toband.supervise.files.file_budget import Budget
 from toband.supervise.files.file_extents import copy
 from toband.supervise.files.safe_directory import NEW, SafeDirectory, SpecialFileError, joined
 
+if sys.platform != "win32":
+    from toband.supervise.shim import acl
+    from toband.supervise.shim.privileges import separates_users
+
 # Another file system, one without links, or a file at its limit of links.
 _NO_LINK = frozenset(
     {
@@ -94,7 +98,7 @@ class Transfer:
             self._check_directory(entry, sources)
         # Innermost first: the owner of a directory may change its entries.
         for path in reversed(made):
-            if _is_root() and made[path].owner != (0, 0):
+            if inner.user is None and _is_anothers(made[path].owner[0]):
                 inner.give_directory(path, made[path].owner)
             if self.durable:
                 inner.sync(path)
@@ -155,13 +159,21 @@ class Transfer:
 
 
 def _settle(target: SafeDirectory, path: str, fd: int, facts: os.stat_result) -> None:
-    """Root keeps the original owner: a step of another user may read again the private files that it made.
+    """Keeps the owner, or lets it read: a step of another user may read again the private files that it made.
 
     Uses the status of the file that was read, not of its name; and comes last, since the owner may then change it.
     """
     target.set_mode(path, fd, 0o400 | facts.st_mode & _READ_ONLY)
-    if sys.platform != "win32" and _is_root() and (facts.st_uid, facts.st_gid) != (0, 0):
-        os.fchown(fd, facts.st_uid, facts.st_gid)
+    if sys.platform != "win32" and target.user is None and _is_anothers(facts.st_uid):
+        if _is_root():
+            os.fchown(fd, facts.st_uid, facts.st_gid)
+        elif not facts.st_mode & 0o004:
+            acl.allow_open(fd, facts.st_uid, acl.READ)
+
+
+def _is_anothers(uid: int) -> bool:
+    """Whether it is neither root nor this process, which starts steps of other users."""
+    return sys.platform != "win32" and separates_users() and uid not in (0, os.geteuid())
 
 
 def _is_root() -> bool:

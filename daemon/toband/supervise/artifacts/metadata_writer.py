@@ -1,7 +1,7 @@
 """Writes the small metadata files of a run and its steps, with as few system calls as possible.
 
-Steps of other users may write to the context directory. So no link is followed on the way, and root writes only to its
-own directories.
+Steps of other users may write to the context directory. So no link is followed on the way, and a daemon that starts
+such steps writes only to its own directories.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from toband.supervise.files.safe_directory import NEW, clean
 
 if sys.platform != "win32":
+    from toband.supervise.shim.privileges import separates_users
     from toband.supervise.shim.trusted_path import open_directory
 
 if sys.platform == "win32":
@@ -53,7 +54,7 @@ else:
             os.mkdir(name, 0o755, dir_fd=at)
         fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
         owner = os.fstat(fd).st_uid
-        if owner != 0 and os.geteuid() == 0:
+        if owner != os.geteuid() and separates_users():
             os.close(fd)
             raise PermissionError(errno.EPERM, f"{name} belongs to user {owner}", context)
         return fd

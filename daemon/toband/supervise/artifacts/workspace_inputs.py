@@ -23,6 +23,7 @@ from toband.supervise.artifacts.path_selection import (
     tree,
 )
 from toband.supervise.files.file_budget import Budget, FileLimits, TooMuchError
+from toband.supervise.files.file_user import FileUser
 from toband.supervise.files.safe_directory import (
     LeadsOutError,
     SafeDirectory,
@@ -77,10 +78,11 @@ class Placing:
         *,
         own: bool,
         budget: Budget,
+        user: FileUser | None = None,
     ) -> None:
         """See `ports.Artifacts`. Raises StoppedError too."""
         try:
-            opened = SafeDirectory(workspace)
+            opened = SafeDirectory(workspace, user=user)
         except (FileNotFoundError, NotADirectoryError):
             raise ArtifactError(f"cannot lay out the inputs: there is no directory {workspace}") from None
         except PermissionError as error:

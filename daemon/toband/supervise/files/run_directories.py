@@ -1,6 +1,7 @@
 """Measures and removes directories in which steps may have written anything.
 
 Links are never followed, file systems mounted inside are never entered, and depth costs neither descriptors nor stack.
+A directory of another user is read and emptied with the rights of its owner.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Callable
 
 from toband.ports import StoppedError
+from toband.supervise.files.file_user import owner_of
 
 _DEEPEST = 64
 """Levels that are entered one inside the other; deeper directories are moved up first."""
@@ -77,8 +79,9 @@ else:
                     raise StoppedError
                 waiting, _ = levels[-1]
                 if not waiting:
-                    levels.pop()
-                    above = os.open("..", _DIRECTORY, dir_fd=fd)
+                    _, facts = levels.pop()
+                    with _as_owner(facts):
+                        above = os.open("..", _DIRECTORY, dir_fd=fd)
                     os.close(fd)
                     fd = above
                     if levels and not os.path.samestat(os.fstat(fd), levels[-1][1]):
@@ -86,9 +89,11 @@ else:
                 elif (below := _entered(waiting.pop(), fd)) is not None:
                     os.close(fd)
                     fd = below
-                    size, inner = _listed(fd, top.st_dev)
+                    facts = os.fstat(fd)
+                    with _as_owner(facts):
+                        size, inner = _listed(fd, top.st_dev)
                     total += size
-                    levels.append((inner, os.fstat(fd)))
+                    levels.append((inner, facts))
         except OSError:
             return total
         finally:
@@ -98,13 +103,17 @@ else:
     def _entered(name: str, parent: int | None = None) -> int | None:
         """A descriptor of a directory from which `..` leads back; None if it cannot be entered."""
         try:
-            fd = os.open(name, _DIRECTORY, dir_fd=parent)
+            with _as_owner(os.stat(name, dir_fd=parent, follow_symlinks=False)):
+                fd = os.open(name, _DIRECTORY, dir_fd=parent)
+                if os.access(".", os.X_OK, dir_fd=fd, effective_ids=True):
+                    return fd
         except OSError:
             return None
-        if os.access(".", os.X_OK, dir_fd=fd):
-            return fd
         os.close(fd)
         return None
+
+    def _as_owner(facts: os.stat_result) -> contextlib.AbstractContextManager[object]:
+        return owner_of(facts.st_uid) or contextlib.nullcontext()
 
     def _listed(fd: int, device: int) -> tuple[int, list[str]]:
         """Bytes of the entries of a directory, and the directories among them."""
@@ -121,8 +130,10 @@ else:
         return total, inner
 
 
-def remove_tree(path: str, *, last: str = "", go_on: Callable[[], bool] = always) -> None:
+def remove_tree(path: str, *, last: str = "", go_on: Callable[[], bool] = always, as_owners: bool = False) -> None:
     """Removes a directory tree; a missing one is fine. An entry named `last` is removed last.
+
+    `as_owners`: each directory with the rights of its owner.
 
     Continues past entries that it cannot remove, then raises the first OSError. Raises StoppedError if not `go_on`.
     """
@@ -130,7 +141,7 @@ def remove_tree(path: str, *, last: str = "", go_on: Callable[[], bool] = always
         if os.path.isdir(path):
             shutil.rmtree(path, onerror=_unlocked)
     else:
-        _Removal(path, go_on).run(last)
+        _Removal(path, go_on, as_owners).run(last)
 
 
 if sys.platform == "win32":
@@ -143,7 +154,8 @@ if sys.platform == "win32":
 else:
 
     class _Removal:
-        def __init__(self, path: str, go_on: Callable[[], bool]) -> None:
+        def __init__(self, path: str, go_on: Callable[[], bool], as_owners: bool) -> None:
+            self._as_owners = as_owners
             self._path = path
             self._go_on = go_on
             self._error: OSError | None = None
@@ -174,6 +186,10 @@ else:
             os.rmdir(self._path)
 
         def _empty(self, fd: int, depth: int, spare: str = "") -> None:
+            with self._as_owner(os.fstat(fd)):
+                self._empty_own(fd, depth, spare)
+
+        def _empty_own(self, fd: int, depth: int, spare: str) -> None:
             # Collected first: entries are not removed from a directory while it is read.
             with os.scandir(fd) as entries:
                 found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -199,8 +215,9 @@ else:
                 fd = os.open(name, _DIRECTORY, dir_fd=parent)
             except PermissionError:
                 # The owner set this mode, so the owner may set it back.
-                _unlock(name, parent)
-                fd = os.open(name, _DIRECTORY, dir_fd=parent)
+                with self._as_owner(os.stat(name, dir_fd=parent, follow_symlinks=False)):
+                    _unlock(name, parent)
+                    fd = os.open(name, _DIRECTORY, dir_fd=parent)
             try:
                 if os.fstat(fd).st_dev != self._device:
                     raise OSError(errno.EXDEV, "another file system is mounted there", name)
@@ -210,15 +227,18 @@ else:
                 os.close(fd)
             os.rmdir(name, dir_fd=parent)
 
+        def _as_owner(self, facts: os.stat_result) -> contextlib.AbstractContextManager[object]:
+            return _as_owner(facts) if self._as_owners else contextlib.nullcontext()
+
         def _reachable(self, fd: int) -> None:
             facts = os.fstat(fd)
-            if facts.st_mode & 0o700 != 0o700 and facts.st_uid == os.geteuid():
-                with contextlib.suppress(OSError):
+            if facts.st_mode & 0o700 != 0o700:
+                with contextlib.suppress(OSError), self._as_owner(facts):
                     os.fchmod(fd, 0o700)
 
         def _move_up(self, name: str, parent: int) -> None:
             # Moving a directory writes to it: its parent changes.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError), self._as_owner(os.stat(name, dir_fd=parent, follow_symlinks=False)):
                 _unlock(name, parent)
             own = f".moved-up.{os.getpid()}.{self._moved}"
             os.rename(name, own, src_dir_fd=parent, dst_dir_fd=self._top)

@@ -115,6 +115,13 @@ class RunFiles:
             "use {{ run.dir }}, or a directory elsewhere"
         )
 
+    def resolved(self, path: str) -> str:
+        """Where a path leads; itself, if that cannot be known: whoever opens it finds out."""
+        try:
+            return locate(path)
+        except (OSError, ValueError):
+            return path
+
     def reach(self, run_id: str) -> dict[str, Any]:
         """The paths that a step of another user must access, and how. Only root can open the lock, a directory."""
         return {

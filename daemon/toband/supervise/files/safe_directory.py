@@ -15,12 +15,16 @@ import errno
 import os
 import stat
 import sys
+from collections.abc import Callable
 from itertools import islice
 from types import TracebackType
+from typing import Concatenate, ParamSpec, TypeVar
 
+from toband.supervise.files.file_user import FileUser
 from toband.supervise.files.run_directories import remove_tree
 
 if sys.platform != "win32":
+    from toband.supervise.shim import acl
     from toband.supervise.shim.trusted_path import foreign_name, open_beneath, open_directory
 
 OLD = ".toban-old-"
@@ -34,6 +38,8 @@ _BINARY: int = getattr(os, "O_BINARY", 0)
 _NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)
 _DIRECTORY: int = os.O_RDONLY | _CLOEXEC | _NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
 
 
 class LeadsOutError(Exception):
@@ -68,15 +74,35 @@ def _replaced(path: str) -> PermissionError:
     return PermissionError(errno.EPERM, "another process has put something else there", path)
 
 
+def _as_user(
+    method: Callable[Concatenate[SafeDirectory, _Given], _Found],
+) -> Callable[Concatenate[SafeDirectory, _Given], _Found]:
+    """Runs the method with the rights of the directory's `user`."""
+
+    def run(self: SafeDirectory, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Found:
+        if self.user is None or self._acting:
+            return method(self, *args, **kwargs)
+        with self.user:
+            self._acting = True
+            try:
+                return method(self, *args, **kwargs)
+            finally:
+                self._acting = False
+
+    return run
+
+
 class SafeDirectory:
     """One such directory, opened. Used by one thread at a time. Its methods raise OSError.
 
     On the way to it, only links are followed that no other user can have made; see `trusted_path`. `real` is its
     resolved path. `make`: missing directories on the way are created. `opened`: its descriptor, which is closed with
-    it.
+    it. `user`: everything is done with the rights of this user.
     """
 
-    def __init__(self, path: str, *, make: bool = False, opened: int = -1) -> None:
+    def __init__(self, path: str, *, make: bool = False, opened: int = -1, user: FileUser | None = None) -> None:
+        self.user = user
+        self._acting = False
         self.path = os.path.abspath(path)
         self.real = self.path
         self._top = opened
@@ -88,7 +114,13 @@ class SafeDirectory:
             if not os.path.isdir(self.real):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         elif opened < 0:
-            self._top, self.real = open_directory(path, make=make)
+            self._open_top(path, make=make)
+
+    if sys.platform != "win32":
+
+        @_as_user
+        def _open_top(self, path: str, *, make: bool) -> None:
+            self._top, self.real = open_directory(path, make=make, uid=self.user.uid if self.user else None)
 
     def __enter__(self) -> SafeDirectory:
         return self
@@ -111,11 +143,13 @@ class SafeDirectory:
 
     # -- reading
 
+    @_as_user
     def facts(self, path: str) -> os.stat_result:
         """The status of the entry itself, even if it is a link."""
         name, at = self._at(path)
         return os.stat(name, dir_fd=at, follow_symlinks=False)
 
+    @_as_user
     def exists(self, path: str) -> bool:
         try:
             self.facts(path)
@@ -123,12 +157,14 @@ class SafeDirectory:
             return False
         return True
 
+    @_as_user
     def directory_facts(self, path: str) -> os.stat_result:
         """The status of the open directory that is used for this path."""
         if sys.platform == "win32":
             return self.facts(path)
         return os.fstat(self._directory(path))
 
+    @_as_user
     def names(self, path: str, most: int | None = None) -> list[str]:
         """The names in a directory, sorted; if there are more than `most`, any `most` of them."""
         if sys.platform == "win32":
@@ -136,6 +172,7 @@ class SafeDirectory:
         with os.scandir(self._directory(path)) as entries:
             return sorted(entry.name for entry in islice(entries, most))
 
+    @_as_user
     def resolve(self, path: str) -> str:
         """The path with links followed; it need not exist. Raises LeadsOutError."""
         waiting = path.split("/")[::-1]
@@ -184,6 +221,7 @@ class SafeDirectory:
                 return text[len(own) :].strip(os.sep)
         return None
 
+    @_as_user
     def open_file(self, path: str) -> int:
         """Raises SpecialFileError if it is not a file, or no longer one; or if another user made its name."""
         name, at = self._at(path)
@@ -194,7 +232,7 @@ class SafeDirectory:
         facts = os.fstat(fd)
         reason = "" if stat.S_ISREG(facts.st_mode) else "is not a file"
         if sys.platform != "win32" and foreign_name(at, facts):
-            reason = "is a file of root's that has another name elsewhere"
+            reason = "is a file of the daemon's or root's that has another name elsewhere"
         if reason:
             os.close(fd)
             raise SpecialFileError(f"{path} {reason}")
@@ -202,15 +240,18 @@ class SafeDirectory:
 
     # -- changing
 
+    @_as_user
     def create_file(self, path: str) -> int:
         name, at = self._at(path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _CLOEXEC | _BINARY
         return os.open(name, flags, 0o600, dir_fd=at)
 
+    @_as_user
     def make_directory(self, path: str, mode: int = 0o755) -> None:
         name, at = self._at(path)
         os.mkdir(name, mode, dir_fd=at)
 
+    @_as_user
     def make_inner(self, path: str, mode: int = 0o755) -> SafeDirectory:
         """Creates a directory and opens it, so that its entries can be created even if it is renamed."""
         self.make_directory(path, mode)
@@ -221,8 +262,9 @@ class SafeDirectory:
         if os.listdir(fd):
             os.close(fd)
             raise _replaced(joined(self.path, path))
-        return SafeDirectory(joined(self.path, path), opened=fd)
+        return SafeDirectory(joined(self.path, path), opened=fd, user=self.user)
 
+    @_as_user
     def make_directories(self, path: str) -> list[str]:
         """Creates the directory and its missing parents; returns the created ones."""
         made = []
@@ -236,10 +278,12 @@ class SafeDirectory:
         self.names(path)
         return made
 
+    @_as_user
     def make_link(self, path: str, text: str) -> None:
         name, at = self._at(path)
         os.symlink(text, name, dir_fd=at)
 
+    @_as_user
     def link_file(self, path: str, other: SafeDirectory, source: str) -> None:
         """A hard link to a file of another SafeDirectory, which may be of the same directory."""
         source_name, source_at = other._at(source)
@@ -249,6 +293,7 @@ class SafeDirectory:
         else:
             os.link(source_name, name, src_dir_fd=source_at, dst_dir_fd=at, follow_symlinks=False)
 
+    @_as_user
     def set_mode(self, path: str, fd: int, mode: int) -> None:
         """Sets the mode of an open file."""
         if sys.platform == "win32":
@@ -256,24 +301,31 @@ class SafeDirectory:
         else:
             os.fchmod(fd, mode)
 
+    @_as_user
     def give_directory(self, path: str, owner: tuple[int, int]) -> None:
         """Gives a directory that this process made to another user, who may change its entries from then on.
 
-        Its name could refer to another directory by now, so its descriptor is used.
+        Its name could refer to another directory by now, so its descriptor is used. A daemon that may not give it away
+        lets the user read it.
         """
         if sys.platform == "win32":
             return
         fd = self._directory(path)
         if os.fstat(fd).st_uid != os.geteuid():
             raise _replaced(joined(self.path, path))
-        os.fchown(fd, *owner)
+        if sys.platform == "win32" or os.geteuid() == 0:
+            os.fchown(fd, *owner)
+        elif os.fstat(fd).st_mode & 0o005 != 0o005:
+            acl.allow_open(fd, owner[0], acl.READ | acl.PASS)
 
+    @_as_user
     def sync(self, path: str) -> None:
         """Makes the names in a directory durable."""
         if sys.platform == "win32":
             return  # Windows cannot flush a directory; NTFS journals names
         os.fsync(self._directory(path))
 
+    @_as_user
     def remove(self, path: str) -> None:
         """Removes a file, a link, or a directory tree; a missing one is fine."""
         try:
@@ -292,6 +344,7 @@ class SafeDirectory:
             remove_tree(f"/proc/self/fd/{at}/{name}")
         self._forget()
 
+    @_as_user
     def put(self, new: str, path: str) -> None:
         """Replaces whatever is at `path` by the entry at `new`; where the system can exchange two names, one of them
         exists at every moment. Both are in the same directory.
@@ -310,6 +363,7 @@ class SafeDirectory:
             self.remove(old)
         self._forget()
 
+    @_as_user
     def replace_file(self, new: str, path: str) -> None:
         """The same for two files."""
         self._rename(new, path)

@@ -85,7 +85,7 @@ class RunArchive:
         return await self._do(lambda: [each for each in run_ids if self._condemn(each)])
 
     async def remove(self, run_id: str) -> None:
-        await self._do(lambda: remove_tree(self._files.run(run_id), last=MARK, go_on=self._go_on))
+        await self._do(lambda: remove_tree(self._files.run(run_id), last=MARK, go_on=self._go_on, as_owners=True))
 
     async def directories(self) -> Sequence[Stray]:
         return await self._do(self._directories)

@@ -186,9 +186,15 @@ class ProcessLauncher:
             return
         message["kill_patience"] = self._patience.kill
         message["record_patience"] = self._patience.record
-        if launch.user or launch.resources is not None:
+        if launch.user or launch.resources is not None or launch.no_new_privileges:
             try:
-                planned = step_limits.plan(self._can, launch.resources, launch.user)
+                planned = step_limits.plan(
+                    self._can,
+                    launch.resources,
+                    launch.user,
+                    setuid_programs=launch.setuid_programs,
+                    no_new_privileges=launch.no_new_privileges,
+                )
             except step_limits.LimitError as error:
                 self._report(attempt.run_id, not_started(attempt, str(error), self._clock.now()))
                 return

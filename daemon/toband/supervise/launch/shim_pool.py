@@ -20,6 +20,7 @@ import structlog
 
 import toband
 from toband.supervise.launch.descriptor_limit import restore_limit_of
+from toband.supervise.shim import privileges
 
 PARKED = 2
 """Spare shims for the next attempts."""
@@ -145,7 +146,7 @@ class ShimPool:
         environment = {key: value for key, value in os.environ.items() if key in _PASSED_ON}
         environment["TOBAN_FAILPOINTS"] = environment.pop("TOBAN_FAILPOINTS_SPAWNER", "")
         try:
-            with theirs, self._open_log() as errors:
+            with theirs, self._open_log() as errors, privileges.passed_on():
                 # Not asyncio's subprocess: that one is KILLed when its transport is thrown away.
                 self._spawner = subprocess.Popen(
                     [sys.executable, "-I", "-S", "-c", program],

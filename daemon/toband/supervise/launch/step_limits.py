@@ -11,10 +11,11 @@ import contextlib
 import os
 import pwd
 import resource
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toban.definition import Resources, format_size
+from toband.supervise.shim import privileges
 from toband.supervise.shim.cgroups import Cgroups
 
 CPU_PERIOD = 100_000
@@ -34,6 +35,8 @@ class Capabilities:
     controllers: frozenset[str] = frozenset()
     no_cgroup: str = ""
     root: bool = False
+    no_users: str = ""
+    """Why it cannot start steps as other users; empty if it can."""
     names: frozenset[str] = frozenset()
     """Name and number of the daemon's own user."""
     nicest: int = 0
@@ -56,6 +59,9 @@ class Limits:
     nice: int | None = None
     words: dict[str, str] = field(default_factory=dict)
     """The limits as people write them, for what is said when one is met."""
+    setuid_programs: bool = False
+    """Whether a step of another user may use them."""
+    no_new_privileges: bool = False
 
     @property
     def in_child(self) -> bool:
@@ -64,7 +70,7 @@ class Limits:
         With a limit of processes it must enter its cgroup itself; otherwise its supervisor would count too.
         """
         own = (self.data, self.processes, self.nice, self.cgroup.get("pids.max"))
-        return bool(self.user) or any(value is not None for value in own)
+        return bool(self.user) or self.no_new_privileges or any(value is not None for value in own)
 
     def message(self) -> dict[str, Any]:
         """For the shim; what is not set is left out."""
@@ -76,6 +82,8 @@ class Limits:
             "processes": self.processes,
             "nice": self.nice,
             "words": self.words or None,
+            "sudo": (self.user and self.setuid_programs) or None,
+            "no_new_privileges": self.no_new_privileges or None,
             "in_child": self.in_child or None,
         }
         return {key: value for key, value in found.items() if value is not None}
@@ -83,9 +91,6 @@ class Limits:
 
 def of_this_process(cgroups: Cgroups) -> Capabilities:
     uid = os.geteuid()
-    names = {str(uid)}
-    with contextlib.suppress(KeyError):  # a user without an entry has only its number
-        names.add(pwd.getpwuid(uid).pw_name)
     allowed = resource.getrlimit(resource.RLIMIT_NICE)[0]
     by_limit = -20 if allowed == resource.RLIM_INFINITY else 20 - allowed
     mine = os.getpriority(os.PRIO_PROCESS, 0)
@@ -93,20 +98,51 @@ def of_this_process(cgroups: Cgroups) -> Capabilities:
         controllers=cgroups.controllers,
         no_cgroup=cgroups.reason,
         root=uid == 0,
-        names=frozenset(names),
+        no_users=_no_users(),
+        names=own_names(),
         nicest=-20 if uid == 0 else min(mine, max(-20, by_limit)),
     )
 
 
-def plan(can: Capabilities, resources: Resources | None, user: str) -> Limits | None:
-    """The plan for a step with these limits; None if it has none. Raises LimitError."""
+def own_names() -> frozenset[str]:
+    """Number and, if it has one, name of the daemon's user."""
+    names = {str(os.geteuid())}
+    with contextlib.suppress(KeyError):
+        names.add(pwd.getpwuid(os.geteuid()).pw_name)
+    return frozenset(names)
+
+
+def _no_users() -> str:
+    missing = privileges.missing()
+    if not missing:
+        return ""
+    if len(missing) < len(privileges.NEEDED):
+        return f"it lacks {', '.join(missing)}"
+    return "it is neither root nor has the capabilities that the systemd unit gives it"
+
+
+def plan(
+    can: Capabilities,
+    resources: Resources | None,
+    user: str,
+    *,
+    setuid_programs: bool = False,
+    no_new_privileges: bool = False,
+) -> Limits | None:
+    """The plan for a step; None if it has no limits. Raises LimitError."""
     as_user = "" if not user or user in can.names else user
-    if as_user and not can.root:
+    if as_user and can.no_users:
         # The name, if it has one, comes behind its number.
         own = sorted(can.names)[-1]
-        raise LimitError(f"cannot run it as {user}: the daemon is {own} and not root, and so can take on no other user")
-    if resources is None:
-        return Limits(user=as_user) if as_user else None
+        raise LimitError(f"cannot run it as {user}: the daemon is {own}, and {can.no_users}")
+    confined = Limits(user=as_user, setuid_programs=setuid_programs, no_new_privileges=no_new_privileges)
+    limits = confined if resources is None else _limited(can, resources, confined)
+    return limits if limits.message() else None
+
+
+def _limited(can: Capabilities, resources: Resources, confined: Limits) -> Limits:
+    """Raises LimitError."""
+    as_user = confined.user
     files: dict[str, str] = {}
     words: dict[str, str] = {}
     data = memory = processes = None
@@ -135,8 +171,8 @@ def plan(can: Capabilities, resources: Resources | None, user: str) -> Limits | 
             processes = resources.pids
     if resources.nice is not None and resources.nice < can.nicest:
         raise LimitError(f"cannot give it the niceness {resources.nice}: this daemon may give {can.nicest} and more")
-    found = Limits(
-        user=as_user,
+    return replace(
+        confined,
         cgroup=files,
         data=data,
         memory=memory,
@@ -144,7 +180,6 @@ def plan(can: Capabilities, resources: Resources | None, user: str) -> Limits | 
         nice=resources.nice,
         words=words,
     )
-    return found if found.message() else None
 
 
 def _without(what: str, can: Capabilities) -> str:

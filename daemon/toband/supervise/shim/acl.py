@@ -14,9 +14,12 @@ if sys.platform == "win32":
     raise ImportError("access control lists are written by the POSIX shim")
 
 import errno
+import fcntl
 import os
 import stat
 import struct
+from collections.abc import Mapping
+from typing import Any
 
 READ, WRITE, PASS = 4, 2, 1
 _NAME = "system.posix_acl_access"
@@ -34,6 +37,34 @@ def allow(path: str, uid: int, rights: int) -> None:
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        _add(fd, path, uid, rights)
+    finally:
+        os.close(fd)
+
+
+def open_run(reach: Mapping[str, Any], uid: int) -> None:
+    """Lets a user reach the files of a run: see `RunFiles.reach`. Raises OSError."""
+    # Changing a list means reading it first. Only the daemon's user can open this directory and so take its lock.
+    lock = os.open(reach["lock"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for path in reach["pass"]:
+            allow(path, uid, PASS)
+        for path in reach["read"]:
+            allow(path, uid, READ)
+        for path in reach["write"]:
+            allow(path, uid, READ | WRITE | PASS)
+    finally:
+        os.close(lock)
+
+
+def allow_open(fd: int, uid: int, rights: int) -> None:
+    """The same for an open file that no other process changes. Raises OSError."""
+    _add(fd, "", uid, rights)
+
+
+def _add(fd: int, path: str, uid: int, rights: int) -> None:
+    try:
         entries = _entries(fd)
         before = entries.get((_USER, uid), 0)
         if before & rights == rights:
@@ -48,12 +79,13 @@ def allow(path: str, uid: int, rights: int) -> None:
         os.setxattr(fd, _NAME, _VERSION + b"".join(packed))
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
-    finally:
-        os.close(fd)
 
 
-def own_file(path: str, uid: int, gid: int) -> None:
-    """An empty file that the user may write, in a directory where it may not make one. Raises OSError."""
+def make_file(path: str, uid: int) -> None:
+    """An empty file that the user may read and write, in a directory where it may not make one. Raises OSError.
+
+    It belongs to this process: changing its owner would take a right that a daemon other than root does not have.
+    """
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
@@ -61,9 +93,9 @@ def own_file(path: str, uid: int, gid: int) -> None:
         fd = os.open(path, flags)  # made for an earlier try to start the step
     try:
         facts = os.fstat(fd)
-        if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1 or facts.st_uid not in (0, uid):
+        if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1 or facts.st_uid != os.geteuid():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        os.fchown(fd, uid, gid)
+        _add(fd, path, uid, READ | WRITE)
     finally:
         os.close(fd)
 

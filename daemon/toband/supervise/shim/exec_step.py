@@ -21,12 +21,12 @@ import signal
 from typing import Any, NamedTuple, NoReturn
 
 from toband import failpoints
-from toband.supervise.shim import acl, cgroups, env_files, secret_files, trusted_path
+from toband.supervise.shim import acl, cgroups, env_files, privileges, secret_files, trusted_path
 
 # A step starts with default signal handling, whatever the daemon inherited.
 _ALL_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 # The system is short of something: that passes, and is not the step's fault.
-_PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+_PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EDQUOT)
 
 
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -80,7 +80,7 @@ def start(boot: dict[str, Any], out: int, err: int) -> Started:
         streams = Streams(given, out, err)
         if limits.get("in_child"):
             return Started(_fork(boot, limits, streams), True)
-        boot = {**boot, "env": env_files.environment(boot, guarded=os.geteuid() == 0)}
+        boot = {**boot, "env": env_files.environment(boot, guarded=privileges.separates_users())}
         if cgroup:
             return _spawn_inside(boot, cgroup, streams)
         return Started(_spawn(boot, streams), True)
@@ -144,7 +144,7 @@ def _spawn(boot: dict[str, Any], streams: Streams) -> int:
     """
     argv, env, cwd = boot["argv"], boot["env"], boot.get("cwd")
     if cwd:
-        trusted_path.enter(cwd, guarded=os.geteuid() == 0)
+        trusted_path.enter(cwd, guarded=privileges.separates_users())
     try:
         return os.posix_spawn(
             _found(argv[0], env),
@@ -226,6 +226,7 @@ def _become(
 ) -> NoReturn:
     """In the child: applies user, limits and directory, then execs the step. Errors go back through `told`."""
     argv, cwd = boot["argv"], boot.get("cwd")
+    guarded = privileges.separates_users()
     doing = ""
     try:
         signal.set_wakeup_fd(-1)
@@ -247,17 +248,21 @@ def _become(
             _limit(resource.RLIMIT_NPROC, most)
         if who is not None:
             doing = f"become {who.name}: "
-            os.setgroups(who.groups)
-            os.setresgid(who.gid, who.gid, who.gid)
-            os.setresuid(who.uid, who.uid, who.uid)
+            for fd in streams[1:]:
+                # So that the step can open /dev/stdout and /dev/stderr. No other process reaches these pipes.
+                os.fchmod(fd, 0o622)
+            privileges.become(who.uid, who.gid, who.groups, setuid_programs="sudo" in limits)
             doing = f"let {who.name} reach the state directory, which must not lie in a closed one: "
             os.stat(boot["output"])
         if cwd:
             doing = f"enter the workspace {cwd}: "
-            trusted_path.enter(cwd, guarded=who is not None or os.geteuid() == 0)
+            trusted_path.enter(cwd, guarded=who is not None or guarded)
+        if "no_new_privileges" in limits:
+            doing = "give up new privileges: "
+            privileges.forbid_new()
         doing = ""
         # By now as the step's user, so that it can read no more than that.
-        env = env_files.environment(boot, guarded=who is None and os.geteuid() == 0)
+        env = env_files.environment(boot, guarded=who is None and guarded)
         program = _found(argv[0], env)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execve(program, argv, env)  # noqa: S606 - the command of the definition
@@ -291,22 +296,10 @@ def person(user: str) -> Person:
 
 def open_up(boot: dict[str, Any], who: Person) -> None:
     """Lets the user reach what this attempt needs, and no more. Raises StartError."""
-    reach = boot["reach"]
     try:
-        # Changing an ACL means reading it first. Only root can open this directory and so take its lock.
-        lock = os.open(reach["lock"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            for path in reach["pass"]:
-                acl.allow(path, who.uid, acl.PASS)
-            for path in reach["read"]:
-                acl.allow(path, who.uid, acl.READ)
-            for path in reach["write"]:
-                acl.allow(path, who.uid, acl.READ | acl.WRITE | acl.PASS)
-        finally:
-            os.close(lock)
+        acl.open_run(boot["reach"], who.uid)
         for path in (boot["output"], boot["result"]):
-            acl.own_file(path, who.uid, who.gid)
+            acl.make_file(path, who.uid)
     except OSError as error:
         hint = " (its file system has no access control lists)"
         raise StartError(

@@ -16,6 +16,8 @@ from typing import Any
 
 if sys.platform == "win32":
     from toband.supervise.shim.windows import win32
+else:
+    from toband.supervise.shim import acl
 
 VARIABLE = "TOBAN_SECRET_FILES"
 """In the step's environment: the directory."""
@@ -83,9 +85,8 @@ else:
         try:
             for name, text in material["files"].items():
                 _write(fd, name, text.encode(errors="surrogateescape"), owner)
-            if owner is not None:
-                os.fchown(fd, *owner)
             os.fchmod(fd, 0o500)
+            _give(fd, owner, acl.READ | acl.PASS)
         finally:
             os.close(fd)
 
@@ -95,12 +96,20 @@ else:
             left = memoryview(data)
             while left:
                 left = left[os.write(fd, left) :]
-            if owner is not None:
-                os.fchown(fd, *owner)
             # Whatever the umask was.
             os.fchmod(fd, 0o400)
+            _give(fd, owner, acl.READ)
         finally:
             os.close(fd)
+
+    def _give(fd: int, owner: tuple[int, int] | None, rights: int) -> None:
+        """Only root may change an owner; another daemon adds the user to the access list."""
+        if owner is None or owner[0] == os.geteuid():
+            return
+        if os.geteuid() == 0:
+            os.fchown(fd, *owner)
+        else:
+            acl.allow_open(fd, owner[0], rights)
 
     def clear(directory: str, names: Mapping[str, str]) -> None:
         """Removes the directory if it exists. Its owner may have replaced it by anything: no link is followed."""

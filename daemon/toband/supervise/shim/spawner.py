@@ -24,7 +24,7 @@ import socket
 import time
 
 from toband import failpoints
-from toband.supervise.shim import parked_shim, process_title, process_tree, shim
+from toband.supervise.shim import parked_shim, privileges, process_title, process_tree, shim
 
 MOST_BYTES = 4096
 ORPHAN_PATIENCE = 2.0
@@ -55,6 +55,9 @@ class Spawner:
         # Shims may get a signal before they run for the first time; they unblock it when they are ready.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         process_tree.become_subreaper()
+        # Found out once, before any fork.
+        privileges.separates_users()
+        privileges.keep_from_children()
         process_title.reserve()
         process_title.set_title("spawner")
         gc.collect()

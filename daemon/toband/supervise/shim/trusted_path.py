@@ -1,9 +1,9 @@
 """Opening a directory by its path, with care for who could have put a link on the way.
 
-A daemon that is root also works in directories that users of steps can write. A link there could lead root anywhere, so
-it is refused. A link is followed only if root or the acting user alone can change its directory, and could have put
-that directory where it is. The walk goes from descriptor to descriptor: names that are swapped meanwhile change
-nothing. A daemon that is not root starts no steps of other users, and follows every link.
+A daemon that starts steps of other users also works in directories that those can write. A link there could lead it
+anywhere, so it is refused. A link is followed only if root or the acting user alone can change its directory, and could
+have put that directory where it is. The walk goes from descriptor to descriptor: names that are swapped meanwhile
+change nothing. A daemon that starts no steps of other users follows every link.
 
 Where the system shows itself (`/proc`, `/sys`, `/dev`) there is no directory for files: `/proc/self` would be the
 daemon's own. `/dev/shm` is an ordinary file system.
@@ -21,6 +21,9 @@ import stat
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
+
+if sys.platform != "win32":
+    from toband.supervise.shim.privileges import separates_users
 
 _SYSTEM = ("proc", "sys", "dev")
 _ORDINARY = ("dev", "shm")
@@ -53,9 +56,12 @@ else:
     _PASS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-    def open_directory(path: str, *, make: bool = False) -> Opened:
-        """To be read and worked in. `make`: directories that are missing are made. Raises OSError."""
-        return _open(path, _READ, guarded=os.geteuid() == 0, make=make)
+    def open_directory(path: str, *, make: bool = False, uid: int | None = None) -> Opened:
+        """To be read and worked in. `make`: directories that are missing are made. Raises OSError.
+
+        `uid`: the acting user, if that is not the one of this process.
+        """
+        return _open(path, _READ, guarded=separates_users(), make=make, uid=uid)
 
     def enter(path: str, *, guarded: bool) -> None:
         """Makes it the current directory of this process. `guarded`: other users may be at work. Raises OSError."""
@@ -72,7 +78,7 @@ else:
         above, name = os.path.split(path)
         at = _open(above or "/", _PASS, guarded=guarded).fd
         try:
-            follow = 0 if not guarded or _only_ours(at) else os.O_NOFOLLOW
+            follow = 0 if not guarded or _only_ours(at, (0, os.geteuid())) else os.O_NOFOLLOW
             return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | follow, dir_fd=at)
         except OSError as error:
             if error.errno == errno.ELOOP and guarded:
@@ -83,7 +89,7 @@ else:
 
     def locate(path: str) -> str:
         """Where a path leads; the end of it need not be there. Raises OSError."""
-        opened = _open(path, _PASS, guarded=os.geteuid() == 0, missing=True)
+        opened = _open(path, _PASS, guarded=separates_users(), missing=True)
         os.close(opened.fd)
         return opened.path
 
@@ -103,12 +109,12 @@ else:
         return fd
 
     def foreign_name(at: int, facts: os.stat_result) -> bool:
-        """Whether another user could have given a file of root's a second name in this directory.
+        """Whether another user could have given a file of ours, or of root's, a second name in this directory.
 
         Linux lets no user do so with `fs.protected_hardlinks`, which is not on everywhere.
         """
-        of_root = facts.st_uid == 0 == os.geteuid()
-        return of_root and facts.st_nlink > 1 and not _only_ours(at) and not _names_protected()
+        ours = separates_users() and facts.st_uid in (0, os.geteuid())
+        return ours and facts.st_nlink > 1 and not _only_ours(at, (0, os.geteuid())) and not _names_protected()
 
     def _names_protected() -> bool:
         try:
@@ -117,7 +123,10 @@ else:
         except OSError:
             return False
 
-    def _open(path: str, flags: int, *, guarded: bool, make: bool = False, missing: bool = False) -> Opened:
+    def _open(
+        path: str, flags: int, *, guarded: bool, make: bool = False, missing: bool = False, uid: int | None = None
+    ) -> Opened:
+        owners = (0, os.geteuid() if uid is None else uid)
         path = os.path.join(os.getcwd(), path) if not os.path.isabs(path) else path
         try:
             with contextlib.suppress(OSError):
@@ -127,7 +136,7 @@ else:
                     return _checked(fd, os.path.normpath(path).strip("/").split("/"))
             parts = [part for part in path.split("/") if part not in ("", ".")]
             for _ in range(_MOST_LINKS):
-                found = _walk(parts, flags, guarded=guarded, make=make, missing=missing)
+                found = _walk(parts, flags, owners, guarded=guarded, make=make, missing=missing)
                 if isinstance(found, Opened):
                     return found
                 parts = found
@@ -138,7 +147,9 @@ else:
             raise _named(error, path) from None
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
-    def _walk(parts: Sequence[str], flags: int, *, guarded: bool, make: bool, missing: bool) -> Opened | list[str]:
+    def _walk(
+        parts: Sequence[str], flags: int, owners: tuple[int, int], *, guarded: bool, make: bool, missing: bool
+    ) -> Opened | list[str]:
         """Down by one name after the other. At the first link: the path with its text in its place."""
         done: list[str] = []
         trusted = True
@@ -159,13 +170,13 @@ else:
                     _refuse_system(left.split("/")[1:])
                     return Opened(os.dup(fd), left)
                 if isinstance(inner, str):
-                    if guarded and not (trusted and _only_ours(fd)):
+                    if guarded and not (trusted and _only_ours(fd, owners)):
                         raise UntrustedLinkError(errno.EPERM, _untrusted([*done, name]))
                     if _system_type(fd):
                         raise _system_error([*done, name])
                     above = [] if inner.startswith("/") else done
                     return [*above, *(p for p in inner.split("/") if p not in ("", ".")), *rest]
-                trusted = trusted and (_only_ours(fd) or _stays(fd, inner))
+                trusted = trusted and (_only_ours(fd, owners) or _stays(fd, inner, owners))
                 os.close(fd)
                 fd = inner
                 done.append(name)
@@ -189,17 +200,16 @@ else:
                     return os.readlink(name, dir_fd=at)
             raise
 
-    def _only_ours(fd: int) -> bool:
+    def _only_ours(fd: int, owners: tuple[int, int]) -> bool:
         """An access list for others shows in the bits of the group."""
         facts = os.fstat(fd)
-        return facts.st_uid in (0, os.geteuid()) and not facts.st_mode & 0o022
+        return facts.st_uid in owners and not facts.st_mode & 0o022
 
-    def _stays(above: int, fd: int) -> bool:
+    def _stays(above: int, fd: int, owners: tuple[int, int]) -> bool:
         """Whether a directory is ours, in one like `/tmp`, where others can move only what is theirs."""
-        own = (0, os.geteuid())
         facts = os.fstat(above)
-        sticky = facts.st_uid in own and facts.st_mode & stat.S_ISVTX != 0
-        return sticky and os.fstat(fd).st_uid in own
+        sticky = facts.st_uid in owners and facts.st_mode & stat.S_ISVTX != 0
+        return sticky and os.fstat(fd).st_uid in owners
 
     def _untrusted(parts: Sequence[str], kind: str = "directory") -> str:
         return (

@@ -1,0 +1,178 @@
+"""A daemon that is not root, as the systemd unit starts it: its steps run as another user, which it is safe from."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from helpers.capable_daemon import DAEMON_USER, STEP_USER, capable_daemon, missing
+from helpers.daemon import Daemon, run_state
+from helpers.processes import children_of
+from toban.v1 import run_pb2
+
+pytestmark = pytest.mark.skipif(missing() != "", reason=f"a daemon with capabilities: {missing()}")
+
+ATTACK = r"""
+try_open() {
+    for file; do
+        (exec 3< "$file") 2>/dev/null && echo "read $file"
+        (exec 3>> "$file") 2>/dev/null && echo "wrote $file"
+    done
+}
+try_open "$state"/toban.db "$state"/toban.db-wal "$state"/installation.json "$state"/spawner.log
+ls "$state" "$state/runs" "$state/runs/.claims" "$(dirname "$TOBAN_OUTPUT")" 2>/dev/null && echo listed
+try_open "$state"/runs/*/attempts/*.log "$(echo "$TOBAN_OUTPUT" | sed 's/out$/log/')"
+( : > "$state/planted" ) 2>/dev/null && echo planted
+( : > "$(dirname "$TOBAN_OUTPUT")/planted" ) 2>/dev/null && echo planted
+for pid in $pids; do
+    try_open /proc/$pid/mem /proc/$pid/environ /proc/$pid/maps
+    ls /proc/$pid/fd >/dev/null 2>&1 && echo "descriptors of $pid"
+    for signal in TERM STOP KILL 0; do kill -$signal $pid 2>/dev/null && echo "signalled $pid"; done
+done
+"$python" - $pids <<'END' 2>/dev/null
+import ctypes, os, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+for pid in map(int, sys.argv[1:]):
+    for request in (16, 0x4206):  # PTRACE_ATTACH, PTRACE_SEIZE
+        if libc.ptrace(request, pid, 0, 0) == 0:
+            print("traced", pid)
+    for call in (os.setuid, os.setgid):
+        try:
+            call(os.stat(f"/proc/{pid}").st_uid)
+            print("became", pid)
+        except OSError:
+            pass
+END
+echo over
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with capable_daemon(tmp_path_factory.mktemp("d")) as running:
+        yield running
+
+
+def apply(daemon: Daemon, name: str, *steps: dict[str, Any], **more: Any) -> None:
+    daemon.apply(json.dumps({"name": name, "description": "x", "steps": list(steps), **more}))
+
+
+def printed(daemon: Daemon, run_id: str, step: str = "") -> str:
+    return b"".join(daemon.log_of(run_id, step).values()).decode()
+
+
+def test_a_step_has_nothing_of_the_daemons(daemon: Daemon) -> None:
+    script = """
+id -un; id -G
+grep -E '^(Uid|Gid|Cap...|NoNewPrivs|Seccomp|Groups|Sig...):' /proc/self/status | tr '\\t' ' '
+umask; ls /proc/self/fd | tr '\\n' ' '; echo; ps -o tty= -p $$; env | sort | cut -d= -f1 | tr '\\n' ' '
+echo to-stdout > /dev/stdout; echo to-stderr > /dev/stderr
+"""
+    apply(daemon, "shows", {"name": "a", "run": script})
+    run = daemon.run("shows")
+    assert run_state(run) == "SUCCEEDED", run.error_message
+    text = printed(daemon, run.id)
+    who = pwd.getpwnam(STEP_USER)
+    assert text.startswith(f"{STEP_USER}\n{who.pw_gid}\n"), text
+    facts = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    assert facts["Uid"].split() == [str(who.pw_uid)] * 4
+    assert facts["Groups"].split() == [str(who.pw_gid)]
+    for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(facts[kind], 16) == 0, f"{kind}: {facts[kind]}"
+    assert int(facts["SigBlk"], 16) == int(facts["SigIgn"], 16) == 0
+    assert "\n0022\n" in text
+    assert "to-stdout" in text
+    assert "to-stderr" in text
+    assert "PYTHONPATH" not in text
+
+
+def test_an_attacking_step_gets_nowhere(daemon: Daemon) -> None:
+    (spawner,) = daemon.children()
+    apply(daemon, "lasts", {"name": "a", "run": "exec sleep 60"})
+    other = daemon.start_run("lasts")
+    victim = daemon.wait_started(other, "a")
+    shims = [each.pid for each in children_of(spawner)]
+    assert len(shims) >= 1
+    pids = " ".join(map(str, (daemon.pid, spawner, *shims)))
+    env = {"state": str(daemon.state_dir), "pids": pids, "python": daemon.program[8]}
+    env["LD_LIBRARY_PATH"] = daemon.environment["LD_LIBRARY_PATH"]
+    apply(daemon, "attacks", {"name": "a", "run": ATTACK, "env": env, "errexit": False})
+    run = daemon.run("attacks")
+    assert run_state(run) == "SUCCEEDED", run.error_message
+    assert printed(daemon, run.id) == "over\n"
+    assert os.path.exists(f"/proc/{victim}")
+    daemon.cancel(other)
+    assert run_state(daemon.wait_run(other)) == "CANCELLED"
+
+
+def test_artifacts_are_read_and_placed_with_the_rights_of_the_step(daemon: Daemon, tmp_path: Path) -> None:
+    apply(
+        daemon,
+        "hands-on",
+        {
+            "name": "a",
+            "run": "umask 077; mkdir tree; echo private > tree/data; echo answer=42 > $TOBAN_OUTPUT",
+            "outputs": [{"name": "tree", "path": "tree"}],
+        },
+        {
+            "name": "b",
+            "depends_on": ["a"],
+            "inputs": [{"from": "a", "artifact": "tree"}],
+            "run": "cat tree/data; cat $TOBAN_CONTEXT_DIR/a/tree/tree/data; echo {{ steps.a.outputs.answer }}",
+        },
+    )
+    run = daemon.run("hands-on")
+    assert run_state(run) == "SUCCEEDED", run.error_message
+    assert printed(daemon, run.id, "b") == "private\nprivate\n42\n"
+
+
+def test_the_daemons_files_cannot_be_named_as_outputs(daemon: Daemon) -> None:
+    """What the daemon may read, and the step may not."""
+    secret = daemon.state_dir.parent / "of-the-daemon"
+    secret.mkdir()
+    (secret / "data").write_text("x")
+    who = pwd.getpwnam(DAEMON_USER)
+    for path, mode in ((secret / "data", 0o600), (secret, 0o755)):
+        path.chmod(mode)
+        os.chown(path, who.pw_uid, who.pw_gid)
+    step = {"name": "a", "run": "true", "workspace": str(secret), "outputs": [{"name": "data", "path": "data"}]}
+    apply(daemon, "takes", step)
+    run = daemon.run("takes")
+    assert run_state(run) == "FAILED"
+    assert "Permission denied" in run.error_message
+    giving = {"name": "a", "run": "echo x > data", "outputs": [{"name": "data", "path": "data"}]}
+    taking = {"name": "b", "run": "true", "workspace": str(secret), "inputs": [{"from": "a", "artifact": "data"}]}
+    apply(daemon, "writes", giving, taking | {"depends_on": ["a"]})
+    run = daemon.run("writes")
+    assert run_state(run) == "FAILED"
+    assert "cannot lay out the input data" in run.error_message
+    assert (secret / "data").read_text() == "x"
+
+
+def test_everything_that_a_step_left_is_removed(daemon: Daemon) -> None:
+    script = """
+umask 077
+mkdir -p deep/er locked; touch deep/er/file; chmod 0 locked deep/er
+mkdir -m 1777 sticky; touch sticky/x
+"""
+    apply(daemon, "leaves", {"name": "a", "run": script})
+    run = daemon.run("leaves")
+    assert run_state(run) == "SUCCEEDED", run.error_message
+    directory = daemon.state_dir / "runs" / run.id
+    assert directory.exists()
+    daemon.runs.DeleteRun(run_pb2.DeleteRunRequest(id=run.id), timeout=60)
+    assert not directory.exists()
+
+
+@pytest.mark.parametrize("user", ["root", "0", DAEMON_USER, "bin"])
+def test_other_users_are_refused_unless_they_are_listed(daemon: Daemon, user: str) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        apply(daemon, f"other-{user}", {"name": "a", "run": "id", "user": user})
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
