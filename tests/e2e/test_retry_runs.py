@@ -268,12 +268,12 @@ def test_a_failed_step_is_skipped_with_who_and_why(daemon: Daemon, tmp_path: Pat
     assert refusal.violations[0][0] == "skip_note"
     refusal = refused(lambda: retry(daemon, first.id, skip=["a"], skip_note="no need"))
     assert refusal.reason == "STEP_NOT_SKIPPABLE"
-    again = retry(daemon, first.id, skip=["f"], skip_note="known false alarm", by="ann")
+    again = retry(daemon, first.id, skip=["f"], skip_note="known false alarm")
     assert run_state(again) == "SUCCEEDED", again.error_message
     assert executed(tmp_path).replace("i", "") == "ghj"
     skipped = steps_of(again)["f"]
     assert step_states(again)["f"] == "SKIPPED(requested)"
-    assert (skipped.skipped_by, skipped.skip_note) == ("ann", "known false alarm")
+    assert (skipped.skipped_by, skipped.skip_note) == (again.caller, "known false alarm")
     assert skipped.reason == "exit code 1"
 
 

@@ -32,6 +32,7 @@ from toban.definition.model.event_triggers import (
     EventTrigger,
     check_event_type,
 )
+from toban.definition.model.grant import Grant, GrantRole
 from toban.definition.model.wait_spec import Wait
 from toban.definition.model.workflow import (
     DefinitionKind,
@@ -89,6 +90,8 @@ __all__ = [
     "FailurePolicy",
     "Fold",
     "Gap",
+    "Grant",
+    "GrantRole",
     "Input",
     "JobType",
     "Misfire",

@@ -141,14 +141,14 @@ class Run(RunFacts):
         await self._client.resume_run(self.id)
         return await self.refresh()
 
-    async def approve(self, step: str, *, note: str = "", by: str = "") -> Self:
+    async def approve(self, step: str, *, note: str = "") -> Self:
         """Approves a step that waits for approval. Raises Conflict `STEP_NOT_WAITING` and Refused `NOT_AN_APPROVER`."""
-        await self._client.decide_approval(self.id, step, approved=True, note=note, by=by)
+        await self._client.decide_approval(self.id, step, approved=True, note=note)
         return await self.refresh()
 
-    async def reject(self, step: str, *, note: str = "", by: str = "") -> Self:
+    async def reject(self, step: str, *, note: str = "") -> Self:
         """Rejects a step that waits for approval: it fails. Raises the same as `approve`."""
-        await self._client.decide_approval(self.id, step, approved=False, note=note, by=by)
+        await self._client.decide_approval(self.id, step, approved=False, note=note)
         return await self.refresh()
 
     async def retry(
@@ -160,7 +160,6 @@ class Run(RunFacts):
         params: Mapping[str, Any] | None = None,
         skip: Iterable[str] = (),
         skip_note: str = "",
-        by: str = "",
         request_id: str | None = None,
     ) -> Run:
         """Starts a new run that repeats what failed in this ended one. Takes and raises the same as
@@ -174,7 +173,6 @@ class Run(RunFacts):
             params=params,
             skip=skip,
             skip_note=skip_note,
-            by=by,
             request_id=request_id,
         )
         return Run(self._client, answer.run)

@@ -113,13 +113,12 @@ class RunCalls(Calls):
         params: Mapping[str, Any] | None = None,
         skip: Iterable[str] = (),
         skip_note: str = "",
-        by: str = "",
         request_id: str | None = None,
     ) -> run_pb2.RetryRunResponse:
         """Starts a new run that repeats the steps that did not succeed, all from `from_steps` on, or `everything`.
 
-        `params` replace parameters of the run. Steps in `skip` count as succeeded; `skip_note` says why, `by` who
-        decided it. `newer_version` of the answer is above zero if the workflow has a version that the run does not use.
+        `params` replace parameters of the run. Steps in `skip` count as succeeded; `skip_note` says
+        why. `newer_version` of the answer is above zero if the workflow has a version that the run does not use.
         Raises NotFound, InvalidArgument `UNKNOWN_STEP` and `INVALID_PARAMS`, and Conflict: `RUN_NOT_TERMINAL`,
         `NOTHING_TO_RETRY`, `STEP_NOT_SKIPPABLE`, `NO_PRIOR_RESULT`, `RUN_ALREADY_ACTIVE`.
         """
@@ -133,7 +132,6 @@ class RunCalls(Calls):
                 params=to_struct(params or {}),
                 skip=list(skip),
                 skip_note=skip_note,
-                by=by,
                 request_id=new_request_id(request_id),
             ),
         )
@@ -234,17 +232,15 @@ class RunCalls(Calls):
         answer = await self._connection.call(self._runs.ResumeRun, run_pb2.ResumeRunRequest(id=run_id))
         return answer.run
 
-    async def decide_approval(
-        self, run_id: str, step: str, *, approved: bool, note: str = "", by: str = ""
-    ) -> run_pb2.Run:
-        """Approves or rejects a step that waits for approval; a rejected step fails. `by` names the approver.
+    async def decide_approval(self, run_id: str, step: str, *, approved: bool, note: str = "") -> run_pb2.Run:
+        """Approves or rejects a step that waits for approval; a rejected step fails.
 
         Raises NotFound, Conflict `STEP_NOT_WAITING`, and Refused `NOT_AN_APPROVER`. Safe to repeat.
         """
         decision = run_pb2.APPROVAL_DECISION_APPROVED if approved else run_pb2.APPROVAL_DECISION_REJECTED
         answer = await self._connection.call(
             self._runs.DecideApproval,
-            run_pb2.DecideApprovalRequest(run_id=run_id, step=step, decision=decision, note=note, by=by),
+            run_pb2.DecideApprovalRequest(run_id=run_id, step=step, decision=decision, note=note),
         )
         return answer.run
 

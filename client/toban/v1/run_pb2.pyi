@@ -715,7 +715,7 @@ class LockWait(_message.Message):
     lock: _builtins.str
     @_builtins.property
     def held_by(self) -> _containers.RepeatedCompositeFieldContainer[Global___LockUser]:
-        """At most 10 of them. Empty if the lock is free but reserved for others that waited before, or if only processes that
+        """At most 10 of them, without those that the caller may not see. Empty if the lock is free but reserved for others that waited before, or if only processes that
         an ended attempt left hold it: see ListLocks.
         """
 
@@ -819,9 +819,9 @@ class Run(_message.Message):
     """Unspecified while at least one step makes progress."""
     triggered_by: Global___Trigger.ValueType
     caller: _builtins.str
-    """Who caused it: `local` for a client of the unix socket, the address of a client over TCP, `step:RUN_ID/STEP` for a call
-    from inside a step, which its token proves, or `schedule`. A child run has the caller of its parent, the run of an event
-    that of the event: `daemon` for events of the daemon.
+    """Who caused it: the name of the identity that called, as in Identity, `step:RUN_ID/STEP` for a call from inside a step,
+    which its token proves, or `schedule`. A child run has the caller of its parent, the run of an event that of the
+    event: `daemon` for events of the daemon.
     """
     current_step: _builtins.str
     """Id of the running step that was started last; empty if none is running."""
@@ -1337,7 +1337,7 @@ class Step(_message.Message):
     def artifacts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Artifact]: ...
     @_builtins.property
     def approvers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Who may decide an approval; empty if everyone may, and for every other step."""
+        """Who may decide an approval: names of identities, or `role:ROLE`; empty if everyone may, and for every other step."""
 
     @_builtins.property
     def waiting_for_locks(self) -> _containers.RepeatedCompositeFieldContainer[Global___LockWait]:
@@ -2046,7 +2046,6 @@ class RetryRunRequest(_message.Message):
     PARAMS_FIELD_NUMBER: _builtins.int
     SKIP_FIELD_NUMBER: _builtins.int
     SKIP_NOTE_FIELD_NUMBER: _builtins.int
-    BY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     everything: _builtins.bool
     """Repeat all steps. Not together with `from_steps` or `skip`."""
@@ -2056,8 +2055,6 @@ class RetryRunRequest(_message.Message):
     """As in CreateWorkflowRequest."""
     skip_note: _builtins.str
     """Why they are skipped: required with `skip`, at most 1,000 characters."""
-    by: _builtins.str
-    """Who skips them, as in DecideApprovalRequest; empty means the caller."""
     @_builtins.property
     def from_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Repeat these steps and everything that depends on them; empty means the steps that did not succeed. An instance, as
@@ -2083,11 +2080,10 @@ class RetryRunRequest(_message.Message):
         params: _struct_pb2.Struct | None = ...,
         skip: _abc.Iterable[_builtins.str] | None = ...,
         skip_note: _builtins.str = ...,
-        by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["params", b"params"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "everything", b"everything", "from_steps", b"from_steps", "id", b"id", "newest_version", b"newest_version", "params", b"params", "request_id", b"request_id", "skip", b"skip", "skip_note", b"skip_note"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["everything", b"everything", "from_steps", b"from_steps", "id", b"id", "newest_version", b"newest_version", "params", b"params", "request_id", b"request_id", "skip", b"skip", "skip_note", b"skip_note"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2205,18 +2201,12 @@ class DecideApprovalRequest(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
-    BY_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     step: _builtins.str
     decision: Global___ApprovalDecision.ValueType
     """Required."""
     note: _builtins.str
     """Stored in the step's result; at most 1,000 characters."""
-    by: _builtins.str
-    """Who decides: a user name, or an identity such as `uid:1000`; empty means the caller. If the step names `approvers`,
-    it must be one of them. Callers have no credentials yet, so the daemon cannot verify it: this prevents mistakes,
-    not abuse. At most 1,000 characters.
-    """
     def __init__(
         self,
         *,
@@ -2224,11 +2214,10 @@ class DecideApprovalRequest(_message.Message):
         step: _builtins.str = ...,
         decision: Global___ApprovalDecision.ValueType = ...,
         note: _builtins.str = ...,
-        by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "decision", b"decision", "note", b"note", "run_id", b"run_id", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "note", b"note", "run_id", b"run_id", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -269,7 +269,8 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DecideApproval(self, request, context):
-        """Approves or rejects a step that waits for approval. Safe to repeat with the same decision.
+        """Approves or rejects a step that waits for approval, as the caller: if the step names `approvers`, the caller must be
+        one of them. Safe to repeat with the same decision.
 
         Errors:
         - NOT_FOUND `RUN_NOT_FOUND` or `STEP_NOT_FOUND`

@@ -115,7 +115,8 @@ class RunServiceStub:
     - FAILED_PRECONDITION `RUN_ALREADY_TERMINAL` with the state
     """
     DecideApproval: _grpc.UnaryUnaryMultiCallable[_run_pb2.DecideApprovalRequest, _run_pb2.DecideApprovalResponse]
-    """Approves or rejects a step that waits for approval. Safe to repeat with the same decision.
+    """Approves or rejects a step that waits for approval, as the caller: if the step names `approvers`, the caller must be
+    one of them. Safe to repeat with the same decision.
 
     Errors:
     - NOT_FOUND `RUN_NOT_FOUND` or `STEP_NOT_FOUND`
@@ -282,7 +283,8 @@ class RunServiceAsyncStub(RunServiceStub):
     - FAILED_PRECONDITION `RUN_ALREADY_TERMINAL` with the state
     """
     DecideApproval: _aio.UnaryUnaryMultiCallable[_run_pb2.DecideApprovalRequest, _run_pb2.DecideApprovalResponse]  # type: ignore[assignment]
-    """Approves or rejects a step that waits for approval. Safe to repeat with the same decision.
+    """Approves or rejects a step that waits for approval, as the caller: if the step names `approvers`, the caller must be
+    one of them. Safe to repeat with the same decision.
 
     Errors:
     - NOT_FOUND `RUN_NOT_FOUND` or `STEP_NOT_FOUND`
@@ -512,7 +514,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.DecideApprovalRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.DecideApprovalResponse, _abc.Awaitable[_run_pb2.DecideApprovalResponse]]:
-        """Approves or rejects a step that waits for approval. Safe to repeat with the same decision.
+        """Approves or rejects a step that waits for approval, as the caller: if the step names `approvers`, the caller must be
+        one of them. Safe to repeat with the same decision.
 
         Errors:
         - NOT_FOUND `RUN_NOT_FOUND` or `STEP_NOT_FOUND`

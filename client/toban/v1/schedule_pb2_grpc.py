@@ -100,7 +100,7 @@ class ScheduleServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListSchedules(self, request, context):
-        """Lists schedules of subjects in order of id, which is the order of creation.
+        """Lists schedules of subjects in order of id, which is the order of creation. A step must name the subject.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

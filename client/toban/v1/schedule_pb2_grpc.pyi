@@ -52,7 +52,7 @@ class ScheduleServiceStub:
     - NOT_FOUND `SCHEDULE_NOT_FOUND`
     """
     ListSchedules: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.ListSchedulesRequest, _schedule_pb2.ListSchedulesResponse]
-    """Lists schedules of subjects in order of id, which is the order of creation."""
+    """Lists schedules of subjects in order of id, which is the order of creation. A step must name the subject."""
     CancelSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.CancelScheduleRequest, _schedule_pb2.CancelScheduleResponse]
     """Cancels a schedule: it is never due again. Safe to repeat; a schedule that has ended stays ENDED.
 
@@ -96,7 +96,7 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     - NOT_FOUND `SCHEDULE_NOT_FOUND`
     """
     ListSchedules: _aio.UnaryUnaryMultiCallable[_schedule_pb2.ListSchedulesRequest, _schedule_pb2.ListSchedulesResponse]  # type: ignore[assignment]
-    """Lists schedules of subjects in order of id, which is the order of creation."""
+    """Lists schedules of subjects in order of id, which is the order of creation. A step must name the subject."""
     CancelSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.CancelScheduleRequest, _schedule_pb2.CancelScheduleResponse]  # type: ignore[assignment]
     """Cancels a schedule: it is never due again. Safe to repeat; a schedule that has ended stays ENDED.
 
@@ -155,7 +155,7 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_pb2.ListSchedulesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_pb2.ListSchedulesResponse, _abc.Awaitable[_schedule_pb2.ListSchedulesResponse]]:
-        """Lists schedules of subjects in order of id, which is the order of creation."""
+        """Lists schedules of subjects in order of id, which is the order of creation. A step must name the subject."""
 
     @_abc_1.abstractmethod
     def CancelSchedule(

@@ -87,7 +87,8 @@ class SystemServiceServicer:
     """
 
     def GetInfo(self, request, context):
-        """Returns the version, uptime, counts, health, and the result of the recovery at start.
+        """Returns the version, uptime, counts, health, and the result of the recovery at start. A caller that is limited to
+        some workflows gets only the version, the start, the status of the health, and whether the daemon drains.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,7 +34,9 @@ class SystemServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SystemServiceAsyncStub: ...
     GetInfo: _grpc.UnaryUnaryMultiCallable[_system_pb2.GetInfoRequest, _system_pb2.GetInfoResponse]
-    """Returns the version, uptime, counts, health, and the result of the recovery at start."""
+    """Returns the version, uptime, counts, health, and the result of the recovery at start. A caller that is limited to
+    some workflows gets only the version, the start, the status of the health, and whether the daemon drains.
+    """
     GetConfig: _grpc.UnaryUnaryMultiCallable[_system_pb2.GetConfigRequest, _system_pb2.GetConfigResponse]
     """Returns the effective configuration and the source of each value. Secrets are hidden."""
     CollectGarbage: _grpc.UnaryUnaryMultiCallable[_system_pb2.CollectGarbageRequest, _system_pb2.CollectGarbageResponse]
@@ -71,7 +73,9 @@ class SystemServiceAsyncStub(SystemServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetInfo: _aio.UnaryUnaryMultiCallable[_system_pb2.GetInfoRequest, _system_pb2.GetInfoResponse]  # type: ignore[assignment]
-    """Returns the version, uptime, counts, health, and the result of the recovery at start."""
+    """Returns the version, uptime, counts, health, and the result of the recovery at start. A caller that is limited to
+    some workflows gets only the version, the start, the status of the health, and whether the daemon drains.
+    """
     GetConfig: _aio.UnaryUnaryMultiCallable[_system_pb2.GetConfigRequest, _system_pb2.GetConfigResponse]  # type: ignore[assignment]
     """Returns the effective configuration and the source of each value. Secrets are hidden."""
     CollectGarbage: _aio.UnaryUnaryMultiCallable[_system_pb2.CollectGarbageRequest, _system_pb2.CollectGarbageResponse]  # type: ignore[assignment]
@@ -111,7 +115,9 @@ class SystemServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _system_pb2.GetInfoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_system_pb2.GetInfoResponse, _abc.Awaitable[_system_pb2.GetInfoResponse]]:
-        """Returns the version, uptime, counts, health, and the result of the recovery at start."""
+        """Returns the version, uptime, counts, health, and the result of the recovery at start. A caller that is limited to
+        some workflows gets only the version, the start, the status of the health, and whether the daemon drains.
+        """
 
     @_abc_1.abstractmethod
     def GetConfig(

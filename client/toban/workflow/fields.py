@@ -78,6 +78,7 @@ class WorkflowFields(TypedDict, total=False):
     env: Mapping[str, Any]
     env_file: Any
     finally_timeout: Duration
+    grants: Sequence[Mapping[str, Any]]
     id: str
     labels: Mapping[str, str]
     locks: Any

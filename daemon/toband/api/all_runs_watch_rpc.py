@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass
 
 from toban.v1 import run_pb2 as pb
 from toband.api import pages, run_messages, run_requests
 from toband.domain.run_model import Run
+from toband.engine.access.call_scope import visible_among
 from toband.engine.errors import BadPositionError, StoppingError
 from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.run_search import RunConditions, RunSearch, SearchFilter
@@ -61,7 +62,12 @@ class AllRunsWatchRpc:
             while True:
                 watch.changed.clear()
                 found = await self._store.changes_after(place.change, limit=AT_ONCE)
-                matching = {each.position for each in found if await self._matches(wanted, each.entry.run)}
+                seen = await self._visible(each.entry.run for each in found)
+                matching = {
+                    each.position
+                    for each in found
+                    if each.entry.run.workflow in seen and await self._matches(wanted, each.entry.run)
+                }
                 titles = await self._titles(each.entry.run for each in found if each.position in matching)
                 for position, entry in found:
                     place.change = position
@@ -102,7 +108,8 @@ class AllRunsWatchRpc:
         while more:
             found, after = await self._store.active_at(place.change, after=after, limit=AT_ONCE)
             more = bool(after)
-            matching = [run for run in found if await self._matches(wanted, run)]
+            seen = await self._visible(found)
+            matching = [run for run in found if run.workflow in seen and await self._matches(wanted, run)]
             titles = await self._titles(matching)
             for run in matching:
                 place.active = run.id
@@ -117,6 +124,10 @@ class AllRunsWatchRpc:
 
     async def _matches(self, wanted: _Wanted, run: Run) -> bool:
         return wanted.conditions.match(run) and (wanted.rest is None or await self._search.matches(wanted.rest, run))
+
+    async def _visible(self, found: Iterable[Run]) -> Collection[str]:
+        """The workflows of the runs that the caller may see."""
+        return await visible_among({run.workflow for run in found}, self._store)
 
     async def _titles(self, found: Iterable[Run]) -> dict[str, str]:
         names = {run.workflow for run in found}

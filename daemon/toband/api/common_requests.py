@@ -16,6 +16,8 @@ from toban.limits import MAX_APPLIED, MAX_REQUEST_ID_CHARS
 from toban.v1 import workflow_pb2
 from toband.api.handler import Context
 from toband.api.request_errors import InvalidFieldError
+from toband.domain.identity import Identity
+from toband.engine.access.call_identity import current
 from toband.engine.caller import CallOrigin
 from toband.engine.definitions.catalog import DefinitionText
 from toband.ports import Request
@@ -50,14 +52,26 @@ def check_texts(message: Message, path: str = "") -> None:
             raise InvalidFieldError(place, "the text contains a NUL character")
 
 
-def caller(context: Context) -> str:
-    """Until there are credentials, all clients of the socket are the same caller."""
-    peer = context.peer()
-    return "local" if peer.startswith("unix") else peer.rpartition(":")[0]
+def identity() -> Identity:
+    """Who makes the call."""
+    found = current()
+    assert found is not None, "every call has an identity"
+    return found
+
+
+def caller() -> str:
+    """The name of who makes the call, for records."""
+    return identity().name
 
 
 def origin_of(context: Context) -> CallOrigin | None:
-    """The attempt that the metadata of a call name; None if it is from outside. Raises InvalidFieldError."""
+    """The attempt that a call comes from: the one that proves its identity, or the one that its metadata name.
+
+    None for a call from outside. Raises InvalidFieldError.
+    """
+    step = identity().step
+    if step is not None:
+        return CallOrigin(run_id=step.run_id, token=step.token)
     given = [value for key, value in context.invocation_metadata() or () if key == _ORIGIN]
     if not given:
         return None
@@ -70,7 +84,7 @@ def origin_of(context: Context) -> CallOrigin | None:
     return CallOrigin(run_id=run_id, token=token)
 
 
-def request_of(rpc: str, message: Message, request_id: str, context: Context) -> Request | None:
+def request_of(rpc: str, message: Message, request_id: str) -> Request | None:
     """The idempotency key of a call; None if it has none. Raises InvalidFieldError."""
     if not request_id:
         return None
@@ -80,7 +94,7 @@ def request_of(rpc: str, message: Message, request_id: str, context: Context) ->
         )
     body = message.SerializeToString(deterministic=True)
     digest = hashlib.sha256(body).hexdigest()
-    return Request(caller=caller(context), rpc=rpc, id=request_id, digest=digest)
+    return Request(caller=caller(), rpc=rpc, id=request_id, digest=digest)
 
 
 def base_dir(definition: workflow_pb2.Definition) -> str:

@@ -13,6 +13,7 @@ from toband.api.handler import Context, unary
 from toband.api.request_errors import InvalidFieldError
 from toband.api.run_service import RunService
 from toband.domain.run_model import DeadLetter, DeadLetterState
+from toband.engine.access.call_scope import visible
 from toband.engine.runs.dead_letters import DeadLetters
 from toband.ports import DeadLetterStore
 
@@ -33,7 +34,7 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
         async def read(last: DeadLetter | None, count: int) -> Sequence[DeadLetter]:
             before = last.id if last is not None else first
             return await self._store.list_dead_letters(
-                workflow=request.workflow, states=states, before=before, limit=count
+                workflow=request.workflow, states=states, before=before, limit=count, visible=visible()
             )
 
         async def make(letter: DeadLetter) -> pb.DeadLetter:
@@ -53,8 +54,8 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
     ) -> pb.RequeueDeadLetterResponse:
         run = await self._dead_letters.requeue(
             request.id,
-            caller=caller(context),
-            request=request_of("RequeueDeadLetter", request, request.request_id, context),
+            caller=caller(),
+            request=request_of("RequeueDeadLetter", request, request.request_id),
             origin=origin_of(context),
         )
         return pb.RequeueDeadLetterResponse(
@@ -66,7 +67,7 @@ class DeadLetterService(dead_letter_pb2_grpc.DeadLetterServiceServicer):
     async def DiscardDeadLetter(
         self, request: pb.DiscardDeadLetterRequest, context: Context
     ) -> pb.DiscardDeadLetterResponse:
-        letter = await self._dead_letters.discard(request.id, by=caller(context))
+        letter = await self._dead_letters.discard(request.id, by=caller())
         return pb.DiscardDeadLetterResponse(dead_letter=await self._message(letter))
 
     async def _message(self, letter: DeadLetter) -> pb.DeadLetter:

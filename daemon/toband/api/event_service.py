@@ -30,10 +30,10 @@ class EventService(event_pb2_grpc.EventServiceServicer):
         event, created = await self._events.emit(
             event_requests.event_type(request.type),
             event_requests.payload(request.payload_json),
-            caller=caller(context),
+            caller=caller(),
             dedupe_key=event_requests.key(request.dedupe_key, "dedupe_key"),
             origin=event_requests.origin(request, context),
-            request=request_of("EmitEvent", request, request.request_id, context),
+            request=request_of("EmitEvent", request, request.request_id),
         )
         return pb.EmitEventResponse(
             event=event_messages.event(event, pending=self._events.why_pending()), created=created

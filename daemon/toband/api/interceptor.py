@@ -22,7 +22,7 @@ from toband.domain.identity import Identity
 from toband.engine.access import call_identity
 from toband.engine.access.authentication import Authenticator, Credentials, Door
 from toband.engine.access.live_streams import LiveStreams
-from toband.engine.errors import CredentialReason, InvalidCredentialError, NotPermittedError, PermissionReason
+from toband.engine.errors import CredentialReason, InvalidCredentialError
 from toband.memory_trim import STREAM, Trimmer
 from toband.ports import StoreError, auditing
 
@@ -34,15 +34,6 @@ class PermissionCheck(Protocol):
     async def check(self, identity: Identity, rule: AccessRule, request: Message) -> None:
         """Raises NotPermittedError."""
         ...
-
-
-class RoleCheck:
-    """Checks the least role, and nothing of the target."""
-
-    async def check(self, identity: Identity, rule: AccessRule, request: Message) -> None:
-        if not identity.has(rule.role):
-            needed = rule.role.label if rule.role is not None else "none"
-            raise NotPermittedError(f"{rule.method} needs the role {needed}", PermissionReason.ROLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from toband.api.definition_messages import problem
 from toband.api.handler import Context, unary
 from toband.api.run_service import RunService
 from toband.api.schedule_rpcs import ScheduleRpcs
+from toband.engine.access.call_scope import visible, visible_among
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.runs.intake import RunIntake
 from toband.ports import Store, StoredWorkflow
@@ -43,7 +44,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         stored, warnings = await self._workflows.create(
             request.definition.source,
             base_dir(request.definition),
-            request_of("CreateJob", request, request.request_id, context),
+            request_of("CreateJob", request, request.request_id),
             kind=_JOB,
             origin=origin_of(context),
         )
@@ -52,7 +53,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     @unary
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
         stored = await self._workflows.get(request.name, kind=_JOB)
-        users = await self._store.workflows_using(request.name)
+        users = await self._users(request.name)
         return pb.GetJobResponse(job=await self._schedules.job(stored, users))
 
     @unary
@@ -61,7 +62,9 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
         async def read(last: StoredWorkflow | None, count: int) -> Sequence[StoredWorkflow]:
             after = last.name if last is not None else first
-            return await self._store.list_workflows(after=after, limit=count, labels=dict(request.labels), kind=_JOB)
+            return await self._store.list_workflows(
+                after=after, limit=count, labels=dict(request.labels), kind=_JOB, visible=visible()
+            )
 
         async def make(stored: StoredWorkflow) -> pb.Job:
             return definition_messages.job(stored)
@@ -78,13 +81,13 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             given.definition.source,
             base_dir(given.definition),
             given.etag,
-            request_of("UpdateJob", request, request.request_id, context),
+            request_of("UpdateJob", request, request.request_id),
             kind=_JOB,
             force=request.force,
             origin=origin_of(context),
         )
         return pb.UpdateJobResponse(
-            job=await self._schedules.job(updated.stored, await self._store.workflows_using(given.name)),
+            job=await self._schedules.job(updated.stored, await self._users(given.name)),
             changed=updated.changed,
             warnings=[problem(w) for w in updated.warnings],
             updated_workflows=updated.users,
@@ -100,19 +103,23 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     @unary
     async def SetJobEnabled(self, request: pb.SetJobEnabledRequest, context: Context) -> pb.SetJobEnabledResponse:
         stored = await self._workflows.set_enabled(request.name, request.enabled, kind=_JOB, origin=origin_of(context))
-        users = await self._store.workflows_using(request.name)
+        users = await self._users(request.name)
         return pb.SetJobEnabledResponse(job=await self._schedules.job(stored, users))
+
+    async def _users(self, job: str) -> Sequence[str]:
+        """The workflows that use a job and that the caller may see."""
+        return sorted(await visible_among(await self._store.workflows_using(job), self._store))
 
     @unary
     async def RunJob(self, request: pb.RunJobRequest, context: Context) -> pb.RunJobResponse:
-        made_before = request_of("RunJob", request, request.request_id, context)
+        made_before = request_of("RunJob", request, request.request_id)
         if made_before is None or await self._store.run_of_request(made_before) is None:
             await self._workflows.get(request.name, kind=_JOB)
         run = await self._intake.start(
             request.name,
             {},
             trigger=run_requests.trigger(request.triggered_by),
-            caller=caller(context),
+            caller=caller(),
             request=made_before,
             origin=origin_of(context),
         )

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from toban.v1 import run_pb2, system_pb2
 from toband.api.run_messages import timestamp
+from toband.domain.identity import sees
 from toband.domain.lock_rules import LockLeftover, LockUser
+from toband.engine.access.call_scope import visible
 from toband.engine.execution.lock_table import LockTable, LockView
 from toband.engine.runs.registry import ActiveRuns
 
@@ -40,10 +42,13 @@ class LockMessages:
         )
 
     def _users(self, users: Iterable[LockUser]) -> Sequence[run_pb2.LockUser]:
-        made = []
+        # By names alone: labels would have to be read.
+        made, limits = [], visible()
         for user in users:
             run = self._active.run(user.run_id)
             workflow, number = (run.workflow, run.number) if run is not None else ("", 0)
+            if not sees(limits, workflow, {}):
+                continue
             made.append(run_pb2.LockUser(run_id=user.run_id, workflow=workflow, run_number=number, step=user.step))
         return made
 

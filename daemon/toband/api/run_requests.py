@@ -81,7 +81,7 @@ def retry_selection(request: pb.RetryRunRequest, caller: str) -> RetrySelection:
         from_steps=tuple(request.from_steps),
         everything=request.everything,
         skip=tuple(request.skip),
-        by=short(request.by, "by") or caller,
+        by=caller,
         note=note,
     )
 

@@ -11,13 +11,14 @@ from toban.v1 import run_pb2_grpc
 from toband.api import pages, run_messages, run_requests, run_summary
 from toband.api.all_runs_watch_rpc import AllRunsWatchRpc
 from toband.api.artifact_rpcs import ArtifactRpcs
-from toband.api.common_requests import caller, origin_of, request_of
+from toband.api.common_requests import caller, identity, origin_of, request_of
 from toband.api.handler import Context, streaming, unary
 from toband.api.lock_messages import LockMessages
 from toband.api.run_pages import STEPS, next_run_page, run_page
 from toband.api.run_watch_rpc import RunWatchRpc
 from toband.domain.plan import Plan
 from toband.domain.run_model import Attempt, Run, RunState, StepRun
+from toband.engine.access.call_scope import visible
 from toband.engine.errors import (
     AttemptNotFoundError,
     NeverRunError,
@@ -83,8 +84,8 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             request.workflow,
             run_requests.params(request.params),
             trigger=run_requests.trigger(request.triggered_by),
-            caller=caller(context),
-            request=request_of("StartRun", request, request.request_id, context),
+            caller=caller(),
+            request=request_of("StartRun", request, request.request_id),
             selection=run_requests.selection(request),
             labels=run_requests.labels(request.labels),
             origin=origin_of(context),
@@ -97,7 +98,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             request.workflow,
             run_requests.params(request.params),
             run_requests.selection(request),
-            caller=caller(context),
+            caller=caller(),
         )
         steps = [run_messages.planned_step(step) for step in preview.steps]
         count = pages.fitting(steps)
@@ -115,11 +116,11 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def RetryRun(self, request: pb.RetryRunRequest, context: Context) -> pb.RetryRunResponse:
         run = await self._intake.retry(
             request.id,
-            selection=run_requests.retry_selection(request, caller(context)),
+            selection=run_requests.retry_selection(request, caller()),
             newest=request.newest_version,
             params=run_requests.params(request.params),
-            caller=caller(context),
-            request=request_of("RetryRun", request, request.request_id, context),
+            caller=caller(),
+            request=request_of("RetryRun", request, request.request_id),
             origin=origin_of(context),
         )
         newer = await self._factory.newer_version(run)
@@ -139,11 +140,11 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     async def DecideApproval(self, request: pb.DecideApprovalRequest, context: Context) -> pb.DecideApprovalResponse:
         approved = run_requests.approved(request.decision)
         note = run_requests.short(request.note, "note")
-        by = run_requests.short(request.by, "by") or caller(context)
+        by = identity()
         try:
             await self._control.decide(request.run_id, request.step, approved=approved, note=note, by=by)
         except (NotWaitingError, RunTerminalError):
-            if not await self._was_decided(request, approved, by):
+            if not await self._was_decided(request, approved, by.name):
                 raise
         return pb.DecideApprovalResponse(run=await self.shown(request.run_id))
 
@@ -165,7 +166,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @unary
     async def PinRun(self, request: pb.PinRunRequest, context: Context) -> pb.PinRunResponse:
-        await self._control.pin(request.id, by=caller(context), note=run_requests.short(request.note, "note"))
+        await self._control.pin(request.id, by=caller(), note=run_requests.short(request.note, "note"))
         return pb.PinRunResponse(run=await self.shown(request.id))
 
     @unary
@@ -203,7 +204,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         titles: dict[str, str] = {}
 
         async def read_before(before: str, count: int) -> Sequence[Run]:
-            return await self._search.read(conditions, before, count)
+            return await self._search.read(conditions, before, count, visible())
 
         async def read(last: Run | None, count: int) -> Sequence[Run]:
             found = await read_before(last.id if last is not None else first, count)
@@ -230,7 +231,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     @unary
     async def FindIds(self, request: pb.FindIdsRequest, context: Context) -> pb.FindIdsResponse:
         kind, part = run_requests.id_kind(request.kind), run_requests.id_part(request)
-        return pb.FindIdsResponse(ids=await self._store.find_ids(kind, part, limit=_IDS))
+        return pb.FindIdsResponse(ids=await self._store.find_ids(kind, part, limit=_IDS, visible=visible()))
 
     @unary
     async def CancelRun(self, request: pb.CancelRunRequest, context: Context) -> pb.CancelRunResponse:
@@ -281,6 +282,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             after=after,
             before=pages.last(request.page_token) or before,
             limit=limit + 1,
+            visible=visible(),
         )
         plans = {run_id: await self.plan_of(run_id) for run_id in {a.run_id for a in found}}
         usage = await self._sampler.of([attempt.id for attempt in found[:limit]])

@@ -12,6 +12,7 @@ from toband.api import definition_messages, pages, run_messages, run_requests
 from toband.api.common_requests import moment
 from toband.api.request_errors import InvalidFieldError
 from toband.domain.schedule_model import Fire, ScheduleEntry
+from toband.engine.access.call_scope import visible, visible_among
 from toband.engine.errors import WorkflowNotFoundError
 from toband.engine.schedules.backfill import MOST, Backfill, BackfillRequest
 from toband.engine.schedules.schedule_queries import ScheduleQueries
@@ -96,6 +97,7 @@ class ScheduleRpcs:
             before=before,
             before_schedule=schedule_id,
             limit=limit + 1,
+            visible=visible(),
         )
         if not found and request.workflow and before is None:
             await self._check(request.workflow)
@@ -105,7 +107,8 @@ class ScheduleRpcs:
         return pb.ListFiresResponse(fires=fires[:count], next_page_token=_token(found[count - 1]) if more else "")
 
     async def _check(self, name: str) -> None:
-        if not await self._store.list_versions(name, before=None, limit=1):
+        known = await self._store.list_versions(name, before=None, limit=1)
+        if not known or name not in await visible_among([name], self._store):
             raise WorkflowNotFoundError(name)
 
 

@@ -16,7 +16,8 @@ from toband.api.event_requests import key
 from toband.api.handler import Context, unary
 from toband.api.request_errors import UnclearTimeError
 from toband.domain.schedule_model import ScheduleEntry
-from toband.engine.errors import ScheduleNotFoundError, TimeNotUnderstoodError
+from toband.engine.access.call_scope import visible, visible_among
+from toband.engine.errors import NotPermittedError, PermissionReason, ScheduleNotFoundError, TimeNotUnderstoodError
 from toband.engine.schedules.subject_schedules import SubjectSchedules
 from toband.ports import Store
 
@@ -36,9 +37,14 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
             action=new.action,
             workflow=new.workflow,
             dedupe_key=new.dedupe_key,
-            caller=caller(context),
-            request=request_of("CreateSchedule", request, request.request_id, context),
+            caller=caller(),
+            request=request_of("CreateSchedule", request, request.request_id),
         )
+        if not created and entry.workflow not in await visible_among([entry.workflow], self._store):
+            raise NotPermittedError(
+                f"another schedule of {new.subject!r} has this dedupe key, and {caller()} may not see it",
+                PermissionReason.WORKFLOW,
+            )
         return pb.CreateScheduleResponse(schedule=await self._message(entry), created=created)
 
     @unary
@@ -60,6 +66,7 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
                 limit=count,
                 active_only=not request.include_ended,
                 of_subjects=True,
+                visible=visible(),
             )
             titles.update(await self._titles(found, known=titles))
             return found

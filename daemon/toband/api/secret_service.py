@@ -23,7 +23,7 @@ class SecretService(secret_pb2_grpc.SecretServiceServicer):
 
     @unary
     async def SetSecret(self, request: pb.SetSecretRequest, context: Context) -> pb.SetSecretResponse:
-        by = caller(context)
+        by = caller()
         match request.WhichOneof("place"):
             case "value":
                 secret = await self._admin.set_value(request.name, request.value, request.workflows, by=by)
@@ -60,14 +60,14 @@ class SecretService(secret_pb2_grpc.SecretServiceServicer):
 
     @unary
     async def GrantSecret(self, request: pb.GrantSecretRequest, context: Context) -> pb.GrantSecretResponse:
-        secret = await self._admin.grant(request.name, request.workflows, by=caller(context))
+        secret = await self._admin.grant(request.name, request.workflows, by=caller())
         return pb.GrantSecretResponse(secret=_message(secret))
 
     @unary
     async def RevokeSecretGrant(
         self, request: pb.RevokeSecretGrantRequest, context: Context
     ) -> pb.RevokeSecretGrantResponse:
-        secret = await self._admin.revoke(request.name, request.workflows, by=caller(context))
+        secret = await self._admin.revoke(request.name, request.workflows, by=caller())
         return pb.RevokeSecretGrantResponse(secret=_message(secret))
 
     @unary

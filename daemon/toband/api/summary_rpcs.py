@@ -13,6 +13,7 @@ from toband.api import pages, run_messages
 from toband.api.common_requests import moment
 from toband.api.request_errors import InvalidFieldError
 from toband.domain.run_model import Run
+from toband.engine.access.call_scope import visible
 from toband.ports import Clock, Store, WorkflowSummary
 
 _DAY = timedelta(days=1)
@@ -44,6 +45,7 @@ class SummaryRpcs:
                 labels=dict(request.labels),
                 text=request.text,
                 kind=_KINDS[request.kind],
+                visible=visible(),
             )
 
         async def make(found: WorkflowSummary) -> pb.WorkflowSummary:
@@ -60,16 +62,16 @@ class SummaryRpcs:
             since = moment(request.failed_since, "failed_since")
         workflows = pages.size(request.max_workflows, 100, "max_workflows")
         failures = min(pages.size(request.max_failures, 10, "max_failures"), _FAILURES_MOST)
-        counts = await self._store.counts()
-        totals = await self._store.run_totals(failed_since=since)
-        failed = await self._store.failed_runs(since=since, limit=failures)
+        mine = visible()
+        counts = await self._store.count_definitions(visible=mine)
+        totals = await self._store.run_totals(failed_since=since, visible=mine)
+        failed = await self._store.failed_runs(since=since, limit=failures, visible=mine)
         titles = await self._store.workflow_titles({run.workflow for run in failed})
-        summaries = [
-            _summary(found) for found in await self._store.relevant_summaries(failed_since=since, limit=workflows)
-        ]
+        relevant = await self._store.relevant_summaries(failed_since=since, limit=workflows, visible=mine)
+        summaries = [_summary(found) for found in relevant]
         return pb.GetOverviewResponse(
-            workflow_count=counts.workflows,
-            job_count=counts.jobs,
+            workflow_count=counts.get(DefinitionKind.WORKFLOW, 0),
+            job_count=counts.get(DefinitionKind.JOB, 0),
             disabled_count=totals.disabled,
             running=totals.running,
             waiting=totals.waiting,

@@ -15,6 +15,7 @@ from toband.api import lock_messages, run_messages
 from toband.api.handler import Context, unary
 from toband.api.lock_messages import LockMessages
 from toband.config import Config
+from toband.engine.access.call_scope import visible
 from toband.engine.definitions.file_changes import ChangeKind
 from toband.engine.definitions.file_status import DefinitionFileState
 from toband.engine.definitions.file_sync import FileSync
@@ -90,6 +91,14 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
 
     @unary
     async def GetInfo(self, request: pb.GetInfoRequest, context: Context) -> pb.GetInfoResponse:
+        if visible() is not None:
+            # Counts, files and paths are about the workflows of others too.
+            return pb.GetInfoResponse(
+                version=__version__,
+                started_at=run_messages.timestamp(self._started_at),
+                draining=self._scheduling.draining,
+                health=pb.Health(status=_HEALTH[self._health.status]),
+            )
         counts = await self._count()
         found = self._recovery.found
         files = self._definition_files.states

@@ -13,6 +13,7 @@ from toband.api.definition_messages import problem
 from toband.api.handler import Context, unary
 from toband.api.schedule_rpcs import ScheduleRpcs
 from toband.api.summary_rpcs import SummaryRpcs
+from toband.engine.access.call_scope import visible
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.errors import VersionNotFoundError, WorkflowNotFoundError
 from toband.ports import DefinitionStore, StoredWorkflow
@@ -32,7 +33,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
         stored, warnings = await self._workflows.create(
             request.definition.source,
             base_dir(request.definition),
-            request_of("CreateWorkflow", request, request.request_id, context),
+            request_of("CreateWorkflow", request, request.request_id),
             origin=origin_of(context),
         )
         return pb.CreateWorkflowResponse(
@@ -51,7 +52,9 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
 
         async def read(last: StoredWorkflow | None, count: int) -> Sequence[StoredWorkflow]:
             after = last.name if last is not None else first
-            return await self._store.list_workflows(after=after, limit=count, labels=dict(request.labels))
+            return await self._store.list_workflows(
+                after=after, limit=count, labels=dict(request.labels), visible=visible()
+            )
 
         async def make(stored: StoredWorkflow) -> pb.Workflow:
             return definition_messages.workflow(stored)
@@ -78,7 +81,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
             given.definition.source,
             base_dir(given.definition),
             given.etag,
-            request_of("UpdateWorkflow", request, request.request_id, context),
+            request_of("UpdateWorkflow", request, request.request_id),
             force=request.force,
             origin=origin_of(context),
         )
@@ -108,7 +111,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
     ) -> pb.ApplyDefinitionsResponse:
         applied = await self._workflows.apply(
             definition_texts(request.texts),
-            request_of("ApplyDefinitions", request, request.request_id, context),
+            request_of("ApplyDefinitions", request, request.request_id),
             etags=dict(request.etags),
             force=request.force,
             validate_only=request.validate_only,
@@ -148,7 +151,7 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
             request.workflow,
             request.version,
             request.etag,
-            request_of("RestoreWorkflowVersion", request, request.request_id, context),
+            request_of("RestoreWorkflowVersion", request, request.request_id),
             force=request.force,
             origin=origin_of(context),
         )
@@ -174,8 +177,8 @@ class WorkflowService(workflow_pb2_grpc.WorkflowServiceServicer):
     async def BackfillSchedule(
         self, request: pb.BackfillScheduleRequest, context: Context
     ) -> pb.BackfillScheduleResponse:
-        key = request_of("BackfillSchedule", request, request.request_id, context)
-        return await self._schedules.backfill(request, caller(context), key)
+        key = request_of("BackfillSchedule", request, request.request_id)
+        return await self._schedules.backfill(request, caller(), key)
 
     @unary
     async def ExplainSchedule(self, request: pb.ExplainScheduleRequest, context: Context) -> pb.ExplainScheduleResponse:

@@ -22,6 +22,7 @@ from toband.app.step_settings import rules_of
 from toband.config import Config
 from toband.domain.transition import Ids
 from toband.engine.access.audit_log import AuditLog
+from toband.engine.access.permissions import Permissions
 from toband.engine.definitions.applier import Applier
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.definitions.definition_parser import DefinitionParser
@@ -116,6 +117,7 @@ class EngineParts:
             tools=tools,
             rules=rules,
         )
+        self.permissions = Permissions(store, self.runs.grants_of)
         self.control = RunControl(self.runs.active, store, clock, remove=self.retention.remove)
         self.log_streams = LogStreams(
             store=store,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from toband.app.adapters import Adapters, SystemClock
 from toband.config import Config
+from toband.domain.authority import Authority, granted
+from toband.domain.identity import StepIdentity
 from toband.domain.run_events import Event
 from toband.domain.run_model import Run
 from toband.domain.transition import Ids
@@ -56,6 +60,7 @@ class RunParts:
         rules: StepRules = NO_RULES,
     ) -> None:
         store, launcher = adapters.store, adapters.launcher
+        self._store = store
         self._tasks = BackgroundTasks()
         start = self._tasks.start
         self.plans = PlanCache(store)
@@ -176,6 +181,15 @@ class RunParts:
         """Takes the launcher's events."""
         self._unread.report(run_id, event)
         self.launches.report(run_id, event)
+
+    async def grants_of(self, step: StepIdentity) -> Sequence[Authority]:
+        """What the definition of a step's run grants to its steps."""
+        actor = self.active.actor(step.run_id)
+        if actor is not None:
+            return granted(actor.plan.workflow.grants)
+        run = await self._store.get_run_page(step.run_id, limit=0)
+        plan = None if run is None else await self.plans.plan_of(run)
+        return () if plan is None else granted(plan.workflow.grants)
 
     async def context_of(self, run: Run) -> str:
         """The directory of a run's artifacts."""

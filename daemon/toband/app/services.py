@@ -11,7 +11,7 @@ from toband.api.audited_calls import AuditedCalls
 from toband.api.call_limits import Lanes
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
-from toband.api.interceptor import CallGate, RoleCheck
+from toband.api.interceptor import CallGate
 from toband.api.job_service import JobService
 from toband.api.lock_messages import LockMessages
 from toband.api.run_service import RunService
@@ -58,7 +58,7 @@ async def start_services(
         lanes=Lanes(),
         rules=rules_of(),
         authenticator=Authenticator(),
-        permissions=RoleCheck(),
+        permissions=engine.permissions,
         audit=AuditedCalls(engine.audit_log, engine.clock),
         streams=LiveStreams(),
         trimmer=Trimmer(),

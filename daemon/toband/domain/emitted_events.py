@@ -26,6 +26,9 @@ DEPTH_MOST = 16
 """Longest chain of runs through events; an event at the end of such a chain starts nothing."""
 
 
+_STEP = "step:"
+
+
 class EventSource(StrEnum):
     CLIENT = "client"
     STEP = "step"
@@ -125,7 +128,12 @@ class Cause:
     @property
     def caller(self) -> str:
         """The step as a caller: its token proves it."""
-        return f"step:{self.run_id}/{self.step}"
+        return f"{_STEP}{self.run_id}/{self.step}"
+
+
+def causing_run(caller: str) -> str:
+    """The run of the step that is the caller; empty if it is no step."""
+    return caller.removeprefix(_STEP).partition("/")[0] if caller.startswith(_STEP) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

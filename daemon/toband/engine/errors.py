@@ -49,6 +49,7 @@ from collections.abc import Collection, Sequence
 from enum import StrEnum
 
 from toban.definition import ParamError, Problem
+from toband.domain.identity import Identity, IdentityKind
 from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import Run
 
@@ -233,9 +234,14 @@ class NotWaitingError(EngineError):
 
 
 class NotApproverError(EngineError):
-    def __init__(self, step: str, caller: str, approvers: Sequence[str]) -> None:
-        super().__init__(f"{caller} cannot decide step {step!r}: allowed are {', '.join(approvers)}")
-        self.step, self.caller, self.approvers = step, caller, tuple(approvers)
+    def __init__(self, step: str, caller: Identity, approvers: Sequence[str]) -> None:
+        who = caller.name
+        if caller.kind is IdentityKind.SOCKET:
+            who = f"{who}, which says nothing about who calls,"
+        elif caller.role is not None:
+            who = f"{who} with the role {caller.role.label}"
+        super().__init__(f"{who} cannot decide step {step!r}: its approvers are {', '.join(approvers)}")
+        self.step, self.caller, self.approvers = step, caller.name, tuple(approvers)
 
 
 class AttemptNotFoundError(EngineError):

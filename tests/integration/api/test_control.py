@@ -123,6 +123,15 @@ def test_who_is_no_approver_is_told_who_is(daemon: Daemon) -> None:
     daemon.wait_run(run_id)
 
 
+def test_an_approver_is_meant_by_its_role(daemon: Daemon) -> None:
+    apply(daemon, "by-role", {"gate": {"job_type": "approval", "approvers": ["role:admin"]}})
+    run_id = daemon.start_run("by-role")
+    wait_for(daemon, run_id, lambda run: bool(waiting(run)))
+    decide(daemon, run_id, "gate", True)
+    done = daemon.wait_run(run_id)
+    assert json.loads(steps_of(done)["gate"].result_json)["by"] == done.caller
+
+
 def test_a_queued_run_waits_for_its_turn(daemon: Daemon, tmp_path: Path) -> None:
     gate = Gate(f"{tmp_path}/gate")
     apply(daemon, "queued", [{"name": "only", "run": f"read _ < {gate.path}"}], overlap="queue")

@@ -12,6 +12,7 @@ import pytest
 from doubles.locks import run_locks
 from helpers.wait import wait_for
 from toban.definition import JobType, Step, Workflow
+from toband.domain.identity import user_identity
 from toband.domain.plan import Plan
 from toband.domain.run_events import CancelRequested, Event, RunStarted
 from toband.domain.run_model import Run, RunState, StepState, Trigger
@@ -109,7 +110,9 @@ async def scene() -> Scene:
 
 
 def decide(scene: Scene) -> asyncio.Task[Run]:
-    return asyncio.create_task(scene.control.decide("r", "gate", approved=True, note="", by="me"))
+    return asyncio.create_task(
+        scene.control.decide("r", "gate", approved=True, note="", by=user_identity(7, "me", None))
+    )
 
 
 async def waiting(scene: Scene) -> None:

@@ -20,6 +20,7 @@ from doubles.engine import Engine, Processes, UnreliableStore, checked
 from doubles.store import define
 from faults.settings import LONG, SEED
 from helpers.wait import wait_for
+from toband.domain.identity import user_identity
 from toband.domain.run_model import Run, RunState, StepState, Trigger
 from toband.domain.state_table import RUN_MOVES, STEP_MOVES
 from toband.engine.errors import (
@@ -171,7 +172,9 @@ class Scene:
     async def decide(self) -> Run:
         approved = self.chance.random() < 0.5
         run_id = self.any_run() or await self.new()
-        return await self.engine.control.decide(run_id, "gate", approved=approved, note="", by="me")
+        return await self.engine.control.decide(
+            run_id, "gate", approved=approved, note="", by=user_identity(7, "me", None)
+        )
 
     async def new(self) -> str:
         return (await self.start()).id

@@ -13,6 +13,7 @@ from toban.definition import ErrorClass as Class
 from toband.api.call_limits import Limit, TooManyCallsError
 from toband.api.error_status import status_of
 from toband.api.request_errors import UnclearTimeError, UnreadableRequestError
+from toband.domain.identity import user_identity
 from toband.domain.run_model import DeadLetter, DeadLetterState, Run, RunState
 from toband.engine import errors
 from toband.ports import ConflictError, DeadLetterClosedError, JobInUseError, TokenExistsError, WorkflowExistsError
@@ -61,7 +62,7 @@ CASES: list[tuple[Exception, str, str]] = [
     (errors.UnknownStepError("w", "s"), "INVALID_ARGUMENT", "UNKNOWN_STEP"),
     (errors.TooManyDefinitionsError(1000), "INVALID_ARGUMENT", "TOO_MANY_DEFINITIONS"),
     (errors.NothingToRunError("w", "only s"), "INVALID_ARGUMENT", "NOTHING_TO_RUN"),
-    (errors.NotApproverError("s", "me", ["you"]), "PERMISSION_DENIED", "NOT_AN_APPROVER"),
+    (errors.NotApproverError("s", user_identity(7, "me", None), ["you"]), "PERMISSION_DENIED", "NOT_AN_APPROVER"),
     *[(errors.InvalidCredentialError("why", each), "UNAUTHENTICATED", each.value) for each in errors.CredentialReason],
     *[(errors.NotPermittedError("why", each), "PERMISSION_DENIED", each.value) for each in errors.PermissionReason],
     (errors.TokenNotFoundError("ci"), "NOT_FOUND", "TOKEN_NOT_FOUND"),

@@ -154,7 +154,7 @@ async def test_an_event_is_taken_as_it_was_sent(service: EventService, events: F
         origin=pb.EventOrigin(run_id="run", attempt_token="t"),
     )
     [(kind, payload, caller, key, origin, request)] = events.emitted
-    assert (kind, caller, key) == ("DATA_CHANGED", "local", "k 1")
+    assert (kind, caller, key) == ("DATA_CHANGED", "uid:1000 (aiko)", "k 1")
     assert payload == {"entity": "課題", "n": 9007199254740993, "deep": [1.5, None, True]}
     assert origin == CallOrigin(run_id="run", token="t")
     assert (request.rpc, request.id) == ("EmitEvent", "r")
@@ -184,7 +184,7 @@ async def test_metadata_that_cannot_say_where_a_call_is_from(
 
 async def test_what_is_left_out(service: EventService, events: FakeEvents) -> None:
     await emitted(service)
-    assert events.emitted == [("A", {}, "local", "", None, None)]
+    assert events.emitted == [("A", {}, "uid:1000 (aiko)", "", None, None)]
 
 
 async def test_one_that_waits_says_for_what(service: EventService, events: FakeEvents) -> None:
@@ -299,7 +299,7 @@ async def test_an_event_with_its_runs(service: EventService, store: FakeStore) -
             source_run="r",
             source_step="s",
             depth=2,
-            caller="local",
+            caller="uid:1000 (aiko)",
             dedupe_key="k",
         )
     ]
@@ -307,7 +307,7 @@ async def test_an_event_with_its_runs(service: EventService, store: FakeStore) -
     answer = await service.GetEvent(pb.GetEventRequest(id="e1"), CONTEXT)
     made = answer.event
     assert (made.source, made.source_run, made.source_step) == (pb.EVENT_SOURCE_STEP, "r", "s")
-    assert (made.depth, made.dedupe_key, made.caller, made.sequence) == (2, "k", "local", 1)
+    assert (made.depth, made.dedupe_key, made.caller, made.sequence) == (2, "k", "uid:1000 (aiko)", 1)
     assert made.emitted_at.ToDatetime(tzinfo=UTC) == NOW
     assert made.resolved_at.ToDatetime(tzinfo=UTC) == NOW
     assert [(each.workflow, each.priority, each.run_id) for each in made.runs] == [

@@ -87,7 +87,7 @@ async def test_words_are_understood_and_told_back(service: ScheduleService) -> N
     assert made.next_due.ToDatetime(tzinfo=UTC) == datetime(2026, 3, 4, 0, 0, tzinfo=UTC)
     assert (made.action, made.state) == (pb.SCHEDULE_ACTION_REMINDER, pb.SCHEDULE_STATE_ACTIVE)
     assert (made.occurrences, made.max_occurrences) == (0, 7)
-    assert (made.dedupe_key, made.caller) == ("k", "local")
+    assert (made.dedupe_key, made.caller) == ("k", "uid:1000 (aiko)")
     assert made.created_at.ToDatetime(tzinfo=UTC) == NOW
     assert not made.HasField("cancelled_at")
     again = await created(service, rule=rule(words="明日の15時"), dedupe_key="k")

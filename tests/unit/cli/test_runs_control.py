@@ -35,14 +35,14 @@ def test_retry(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
 
 def test_what_a_retry_asks_for(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
     arguments = ["--from", "fetch", "--from", "build", "--newest", "--request-id", "abc"]
-    arguments += ["-p", "day=monday", "--skip", "lint", "--note", "known", "--by", "ann"]
+    arguments += ["-p", "day=monday", "--skip", "lint", "--note", "known"]
     assert cli("runs", "retry", "nightly#1", *arguments, "-o", "name").code == 0
     asked = daemon.seen[-1]
     assert isinstance(asked, run_pb2.RetryRunRequest)
     assert list(asked.from_steps) == ["fetch", "build"]
     assert (asked.newest_version, asked.everything, asked.request_id) == (True, False, "abc")
     assert (dict(asked.params), list(asked.skip)) == ({"day": "monday"}, ["lint"])
-    assert (asked.skip_note, asked.by) == ("known", "ann")
+    assert asked.skip_note == "known"
 
 
 @pytest.mark.parametrize(

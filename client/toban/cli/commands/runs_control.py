@@ -140,10 +140,6 @@ def retry(
         str,
         Option("--note", "-m", metavar="TEXT", help="Why steps are skipped; stored.", show_default=False),
     ] = "",
-    by: Annotated[
-        str,
-        Option("--by", metavar="USER", help="Who skips them (default: your user name).", show_default=False),
-    ] = "",
     wait: WaitOption = False,
     follow: FollowOption = False,
     request_id: RequestIdOption = "",
@@ -214,7 +210,6 @@ def retry(
                     params=params,
                     skip=skip or (),
                     skip_note=note,
-                    by=(by or _user()) if skip else "",
                     request_id=request_id or None,
                 )
         except Failure as failure:
@@ -330,15 +325,6 @@ def approve(
         str,
         Option("--note", "-m", metavar="TEXT", help="Note, stored with the decision.", show_default=False),
     ] = "",
-    by: Annotated[
-        str,
-        Option(
-            "--by",
-            metavar="USER",
-            help="Who decides (default: your user name).",
-            show_default=False,
-        ),
-    ] = "",
     output: OutputOption = None,
 ) -> None:
     """Approve or reject a step that waits for approval.
@@ -355,7 +341,7 @@ def approve(
         found = client.get_run(run_id(client, run))
         wanted = step or _only_waiting(found, verb)
         with doing(f"{verb} {shown(wanted)} of {shown(run)}"):
-            decided = client.decide_approval(found.id, wanted, approved=not reject, note=note, by=by or _user())
+            decided = client.decide_approval(found.id, wanted, approved=not reject, note=note)
     done = "rejected" if reject else "approved"
     from toban.cli.render.run_text import run_name
     from toban.cli.render.title_text import label
@@ -513,13 +499,3 @@ def _report(here: Session, run: run_pb2.Run, done: str) -> None:
     from toban.cli.render.run_text import run_name
 
     emit_one(here, run, name=run.id, show=lambda: print(f"{done} {run_name(run)} ({run.id})"))
-
-
-def _user() -> str:
-    """The current user name; empty if the system has none."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return ""

@@ -25,6 +25,7 @@ from toban.definition.checks.step_check import check_step_templates, read_defaul
 from toban.definition.checks.step_layers import STEPS, Layer, StepDraft
 from toban.definition.checks.template_check import TemplateCheck
 from toban.definition.expressions.template_names import TemplateNames, ValueKind, param_kind, step_suggestion
+from toban.definition.model.grant import Grant
 from toban.definition.model.lock_order import lock_conflict
 from toban.definition.model.step_graph import StepGraph
 from toban.definition.model.workflow import (
@@ -131,6 +132,7 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
         event_overlap=values.get("overlap", Overlap.QUEUE),
         watch=watch,
         locks=tuple(values.get("locks") or ()),
+        grants=tuple(map(Grant.from_dict, values.get("grants") or ())),
         steps={draft.id: build_step(draft, listed=draft.group in listed) for draft in drafts},
         edition=EDITION,
     )

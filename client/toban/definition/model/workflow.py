@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from toban.definition.model.event_triggers import EventTrigger, Watch
+from toban.definition.model.grant import Grant
 from toban.definition.model.wait_spec import Wait
 from toban.definition.timing.schedule_spec import Schedule
 
@@ -470,8 +471,8 @@ class Workflow:
     for the daemon's, and so is `calendar`. `blackout` are windows as `parse_blackout` reads them. `triggers` are
     the events that start it, and `event_overlap` is the overlap policy of runs that events start: `overlap` if the
     file has one, else QUEUE, so that no event is dropped. `watch` are paths whose changes are events; relative ones
-    are below the base directory. `edition` selects the rules of its time, so that a stored version keeps its
-    meaning.
+    are below the base directory. `grants` is what its steps may do beyond their own runs. `edition` selects the rules
+    of its time, so that a stored version keeps its meaning.
     """
 
     name: str
@@ -501,6 +502,7 @@ class Workflow:
     event_overlap: Overlap = Overlap.QUEUE
     watch: tuple[Watch, ...] = ()
     locks: tuple[str, ...] = ()
+    grants: tuple[Grant, ...] = ()
     steps: dict[str, Step]
     edition: int = 0
 
@@ -520,6 +522,8 @@ class Workflow:
             added["watch"] = [watch.to_dict() for watch in self.watch]
         if self.locks:
             added["locks"] = list(self.locks)
+        if self.grants:
+            added["grants"] = [grant.to_dict() for grant in self.grants]
         if self.calendar:
             added["calendar"] = dict(self.calendar)
         if self.edition:
@@ -590,6 +594,7 @@ class Workflow:
             event_overlap=Overlap(data.get("event_overlap", Overlap.QUEUE)),
             watch=tuple(map(Watch.from_dict, data.get("watch", ()))),
             locks=tuple(data.get("locks", ())),
+            grants=tuple(map(Grant.from_dict, data.get("grants", ()))),
             steps={step.id: step for step in steps},
             edition=data.get("edition", 0),
         )

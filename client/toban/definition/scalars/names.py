@@ -9,6 +9,9 @@ import re
 
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 IDENTIFIER_PATTERN = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
+WORKFLOW_PATTERN = r"[A-Za-z0-9_*?\[\]!-]{1,100}"
+"""Of names of workflows and jobs, as `fnmatch` reads it."""
+_WORKFLOW_PATTERN = re.compile(WORKFLOW_PATTERN)
 _NAME = re.compile(NAME_PATTERN)
 _NAME_FORM = "a letter or digit, then up to 63 letters, digits, _ or -"
 _IDENTIFIER = re.compile(IDENTIFIER_PATTERN)
@@ -17,6 +20,13 @@ _IDENTIFIER_FORM = "a letter or _, then up to 63 letters, digits or _"
 
 def valid_name(value: str) -> bool:
     return _NAME.fullmatch(value) is not None
+
+
+def check_workflow_pattern(value: str) -> str:
+    """The name of a workflow or a job, or a pattern of names such as `nightly-*`. Raises ValueError."""
+    if _WORKFLOW_PATTERN.fullmatch(value) is None:
+        raise ValueError(f'"{value}" is not a name or a pattern: use letters, digits, _, -, *, ? and [...]')
+    return value
 
 
 def check_name(value: str) -> str:

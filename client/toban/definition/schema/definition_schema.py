@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from toban.definition.model.event_triggers import DEFAULT_SETTLE
+from toban.definition.model.grant import GrantRole
 from toban.definition.model.workflow import DEFAULT_FINALLY_TIMEOUT, FailurePolicy, JobType, OnLost, Overlap, ParamType
 from toban.definition.schema.env_file_fields import EnvFiles
 from toban.definition.schema.event_fields import (
@@ -28,6 +29,7 @@ from toban.definition.schema.field_types import (
     MOST_ITERATIONS,
     MOST_PIDS,
     MOST_RETRIES,
+    Approver,
     ArtifactName,
     Backoff,
     Condition,
@@ -60,6 +62,7 @@ from toban.definition.schema.field_types import (
     User,
     Version,
     Watched,
+    WorkflowPattern,
     Workspace,
     check_param_name,
 )
@@ -117,6 +120,18 @@ class RetentionInput(DefinitionPart):
     age: Timeout | None = Field(None, description="Runs that ended longer ago are removed.")
     runs: Count | None = Field(None, description="How many of the newest runs are kept.")
     bytes: Size | None = Field(None, description="Total size of runs and logs.")
+
+
+class GrantInput(DefinitionPart):
+    """A role for the steps of a workflow; without workflows and labels, for all workflows and the daemon itself."""
+
+    role: Annotated[GrantRole, Lax] = Field(description="viewer, operator, editor or admin.")
+    workflows: Annotated[list[WorkflowPattern], Field(min_length=1)] | None = Field(
+        None, description="For the workflows and jobs with these names, or patterns such as nightly-*."
+    )
+    labels: Annotated[Labels, Field(min_length=1)] | None = Field(
+        None, description="For the workflows and jobs with all of these labels."
+    )
 
 
 class RetryInput(DefinitionPart):
@@ -365,8 +380,8 @@ class WorkInput(ActionInput):
         description="A path in the workspace, or output: if an iteration does not change it, "
         "the loop ends as exhausted.",
     )
-    approvers: Annotated[list[Fixed], Field(min_length=1)] | None = Field(
-        None, description="Who may decide an approval step: user names, or uid:1000."
+    approvers: Annotated[list[Approver], Field(min_length=1)] | None = Field(
+        None, description="Who may decide an approval step: names of identities, or role:admin."
     )
     on_lost: Annotated[OnLost, Lax] = Field(
         OnLost.FAIL,
@@ -481,6 +496,9 @@ class WorkflowInput(DefinitionPart):
     retention: RetentionInput | None = Field(None, description="How long ended runs are kept.")
     locks: Locks | None = Field(
         None, description="Locks that each run holds from its start to its end; it waits until it gets all of them."
+    )
+    grants: list[GrantInput] = Field(
+        default=[], description="What its steps may do beyond their own runs; its author needs at least the same role."
     )
     context_dir: ContextDir = Field("", description="Where artifacts go; default: a directory of the run.")
     scopes: dict[Name, Annotated[list[str], Field(min_length=1)]] = Field(

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from toban.definition.expressions.templates import parse_template
+from toban.definition.model.grant import ROLE_PREFIX, GrantRole
 from toban.definition.model.workflow import RETRYABLE, ErrorClass, FailurePolicy
 from toban.definition.scalars.artifact_paths import check_below, check_location, clean_path
 from toban.definition.scalars.durations import parse_duration
-from toban.definition.scalars.names import NAME_PATTERN, check_name
+from toban.definition.scalars.names import NAME_PATTERN, WORKFLOW_PATTERN, check_name, check_workflow_pattern
 from toban.definition.scalars.sizes import parse_size
 from toban.definition.scalars.values import describe
 from toban.definition.scripts.shells import PATTERN as SHELL_PATTERN
@@ -89,6 +90,13 @@ def _check_user(value: str) -> str:
 def _fixed(value: str) -> str:
     if "{{" in value:
         raise ValueError("a template is not allowed here: write a fixed text")
+    return value
+
+
+def _check_approver(value: str) -> str:
+    role = value.removeprefix(ROLE_PREFIX)
+    if role != value and role not in set(GrantRole):
+        raise ValueError(f'unknown role "{role}" (known: {", ".join(GrantRole)})')
     return value
 
 
@@ -214,6 +222,11 @@ Name = Annotated[
     AfterValidator(check_name),
     WithJsonSchema({"type": "string", "pattern": f"^{NAME_PATTERN}$"}),
 ]
+WorkflowPattern = Annotated[
+    str,
+    AfterValidator(check_workflow_pattern),
+    WithJsonSchema({"type": "string", "pattern": f"^{WORKFLOW_PATTERN}$"}),
+]
 Duration = Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)]
 Timeout = Annotated[
     float,
@@ -256,6 +269,7 @@ Lock = Annotated[str, AfterValidator(_check_lock), WithJsonSchema({"type": "stri
 Locks = Annotated[list[Lock], Field(min_length=1, max_length=MOST_LOCKS), AfterValidator(_no_lock_twice)]
 Version = Annotated[Literal["1"], WithJsonSchema({"enum": ["1", 1]})]
 Fixed = Annotated[str, AfterValidator(_not_blank), AfterValidator(_fixed)]
+Approver = Annotated[Fixed, AfterValidator(_check_approver)]
 Shell = Annotated[
     str, AfterValidator(check_shell), WithJsonSchema({"type": "string", "pattern": f"^({SHELL_PATTERN})$"})
 ]

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from toban.definition import DefinitionKind, Problem
 from toban.definition.scripts.shells import DEFAULT_SHELL
 from toband.engine.definitions.child_graph import ChildGraph
+from toband.engine.definitions.definition_guard import DefinitionGuard
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.definitions.resolver import JobUser, ParsedText, ResolvedDefinition, Resolver, no_file
 from toband.engine.errors import InvalidDefinitionError, WorkflowRecursionError
@@ -95,6 +96,7 @@ class Applier:
         self.clock = clock
         self._admission = admission or Always()
         self._resolver = Resolver(store, clock, zone, parser, refusal, shell, calendar, read_file, rules)
+        self._guard = DefinitionGuard(store)
 
     async def parse(self, source: str, base_dir: str, **file: str) -> ParsedText:
         return await self._resolver.parse(source, base_dir, **file)
@@ -110,7 +112,8 @@ class Applier:
         """Plans and saves, and starts again if something that the plan depends on changes before it is stored.
 
         `action` completes "cannot ...".
-        Raises InvalidDefinitionError, WorkflowRecursionError, RefusedError, ConflictError, and what `save` raises.
+        Raises InvalidDefinitionError, WorkflowRecursionError, NotPermittedError, RefusedError, ConflictError, and what
+        `save` raises.
         """
 
         async def attempt() -> _Result:
@@ -121,12 +124,22 @@ class Applier:
 
         return await retry_on_conflict(attempt)
 
-    async def plan(self, texts: Sequence[ParsedText], *, children_may_follow: bool = False) -> ApplyPlan:
-        """Finds all problems and raises none. A missing child is a warning, unless it may follow later."""
+    async def plan(
+        self, texts: Sequence[ParsedText], *, children_may_follow: bool = False, storing: bool = True
+    ) -> ApplyPlan:
+        """Finds all problems. A missing child is a warning, unless it may follow later.
+
+        Raises NotPermittedError if the author of the texts may not store them, or without `storing` may not see what
+        they use.
+        """
+        await self._guard.check_names(texts)
         definitions = _with_duplicates(await self._resolver.resolve(texts))
         plan = ApplyPlan(definitions=definitions)
         if plan.valid:
             plan = await self._with_users(plan)
+        if plan.valid:
+            checked = await self._guard.check(plan.definitions, plan.also, storing=storing)
+            plan = replace(plan, definitions=checked)
         if plan.valid:
             plan = await self._with_children(plan, warn=not children_may_follow)
         return plan

@@ -73,7 +73,7 @@ class Workflows:
     async def validate(self, source: str, base_dir: str = "") -> Sequence[Problem]:
         """All problems of one definition, warnings included."""
         text = await self._single(source, base_dir)
-        return (await self._applier.plan([text])).with_cycle_problem().problems
+        return (await self._applier.plan([text], storing=False)).with_cycle_problem().problems
 
     async def create(
         self,

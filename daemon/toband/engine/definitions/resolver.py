@@ -17,6 +17,7 @@ from toban.definition.timing.business_days import CalendarError
 from toban.definition.timing.phrases.phrase import PhraseError
 from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.schedule_model import ScheduleEntry, entries_of
+from toband.engine.access.call_scope import visible
 from toband.engine.definitions.default_shell import with_default_shell
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.execution.step_locations import refused_locations
@@ -259,7 +260,7 @@ class Resolver:
             versions[name] = stored.version
         missing = set(names) - sources.keys()
         if similar and missing:
-            listed = await self._store.list_workflows(kind=DefinitionKind.JOB, limit=_JOBS_LISTED)
+            listed = await self._store.list_workflows(kind=DefinitionKind.JOB, limit=_JOBS_LISTED, visible=visible())
             stored_names = [job.name for job in listed]
             close = [name for each in missing for name in difflib.get_close_matches(each, stored_names)]
             sources = {**(await self._jobs(close, {})).sources, **sources}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from toband.domain.identity import Identity
 from toband.domain.run_events import CancelRequested, DecisionMade, PauseRequested, ResumeRequested
 from toband.domain.run_model import Phase, Pin, Run, StepState
 from toband.engine.errors import (
@@ -66,7 +67,7 @@ class RunControl:
             raise RunTerminalError(run)
         return run
 
-    async def decide(self, run_id: str, step: str, *, approved: bool, note: str, by: str) -> Run:
+    async def decide(self, run_id: str, step: str, *, approved: bool, note: str, by: Identity) -> Run:
         """Raises RunNotFoundError, RunTerminalError, StepNotFoundError, NotWaitingError, NotApproverError."""
         actor = await self._active.find(run_id)
         # The client has read in the database that the step waits; the actor may learn that a moment later.
@@ -77,13 +78,13 @@ class RunControl:
         if waiting is None:
             raise StepNotFoundError(run_id, step)
         approvers = actor.plan.step(step).approvers
-        if approvers and by not in approvers:
+        if approvers and not by.is_among(approvers):
             raise NotApproverError(step, by, approvers)
         if waiting.phase is not Phase.APPROVAL or waiting.state is not StepState.RUNNING:
             raise NotWaitingError(run_id, step, waiting.state.value)
-        run = await actor.ask(DecisionMade(step=step, approved=approved, by=by, note=note))
+        run = await actor.ask(DecisionMade(step=step, approved=approved, by=by.name, note=note))
         decision = run.steps[step].result
-        if not isinstance(decision, dict) or decision.get("by") != by:
+        if not isinstance(decision, dict) or decision.get("by") != by.name:
             raise NotWaitingError(run_id, step, run.steps[step].state.value)
         return run
 

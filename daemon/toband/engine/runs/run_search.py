@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from toban.definition import to_text
+from toband.domain.identity import Visible
 from toband.domain.run_model import Run, RunState
 from toband.ports import RunStore
 
@@ -72,7 +73,7 @@ class RunSearch:
     def __init__(self, store: RunStore) -> None:
         self._store = store
 
-    async def read(self, wanted: RunConditions, before: str, limit: int) -> Sequence[Run]:
+    async def read(self, wanted: RunConditions, before: str, limit: int, visible: Visible = None) -> Sequence[Run]:
         """At most `limit` runs that meet the conditions, newest first, with an id below `before`."""
         return await self._store.list_runs(
             workflow=wanted.workflow,
@@ -85,6 +86,7 @@ class RunSearch:
             after=wanted.after,
             number=wanted.number,
             ids=wanted.ids,
+            visible=visible,
         )
 
     async def page(

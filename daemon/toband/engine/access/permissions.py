@@ -1,0 +1,82 @@
+"""Permissions: whether an identity may make a call, by its role and by the workflows that it is limited to.
+
+A narrowed identity gets one answer for what is not its own and for what does not exist, so that it learns of neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from toband.domain.access_rule import AccessRule, CallTarget
+from toband.domain.authority import Authority, authority_of, described, visible_with
+from toband.domain.identity import Identity, Narrowing, StepIdentity, Visible
+from toband.engine.access.call_scope import enter_scope, seen_with
+from toband.engine.access.call_targets import CallTargets
+from toband.engine.access.step_scope import StepScope
+from toband.engine.errors import NotPermittedError, PermissionReason
+from toband.ports import Store
+
+
+class Permissions:
+    def __init__(self, store: Store, grants: Callable[[StepIdentity], Awaitable[Sequence[Authority]]]) -> None:
+        """`grants` returns what the definition of a step's workflow grants to its steps."""
+        self._store = store
+        self._grants = grants
+        self._targets = CallTargets(store)
+        self._steps = StepScope(store, self._targets)
+
+    async def check(self, identity: Identity, rule: AccessRule, request: Any) -> None:
+        """Raises NotPermittedError. Reads nothing for an identity that is neither narrowed nor a step."""
+        authorities = authority_of(identity)
+        if identity.step is not None:
+            authorities = await self._grants(identity.step)
+        enough = [each for each in authorities if rule.role is None or each.role >= rule.role]
+        visible = visible_with(enough)
+        if identity.step is not None and await self._steps.covers(identity.step, rule, request):
+            # Its own runs, and nothing that it does not name.
+            enter_scope(authorities, None)
+            return
+        enter_scope(authorities, visible)
+        if rule.role is None:
+            return
+        if not enough:
+            raise _role_required(identity, rule)
+        if visible is not None:
+            await self._check_target(identity, rule, request, visible)
+
+    async def _check_target(
+        self, identity: Identity, rule: AccessRule, request: Any, visible: tuple[Narrowing, ...]
+    ) -> None:
+        if rule.target in (CallTarget.DAEMON, CallTarget.EVENT):
+            limits = _limits(visible)
+            raise NotPermittedError(
+                f"{rule.method} is about the whole daemon, and {identity.name} is limited to {limits}",
+                PermissionReason.WORKFLOW,
+            )
+        async for name, workflow in self._targets.of(rule, request):
+            if not workflow or workflow not in await seen_with(visible, [workflow], self._store):
+                raise NotPermittedError(
+                    f"{identity.name} is limited to {_limits(visible)}, and {name!r} is not among them",
+                    PermissionReason.WORKFLOW,
+                )
+
+
+def _role_required(identity: Identity, rule: AccessRule) -> NotPermittedError:
+    needed = rule.role.label if rule.role is not None else ""
+    if identity.step is not None:
+        return NotPermittedError(
+            f"{identity.name} may not call {rule.method}: a step may control only what its own run started; to allow "
+            f"it, add `grants: [{{role: {needed}}}]` to the workflow {identity.step.workflow}",
+            PermissionReason.STEP,
+        )
+    has = f"has the role {identity.role.label}" if identity.role is not None else "has no role"
+    return NotPermittedError(
+        f"{rule.method} needs the role {needed}, and {identity.name} {has}; an administrator can create a token with "
+        f"it: toban tokens create NAME --role {needed}",
+        PermissionReason.ROLE,
+    )
+
+
+def _limits(visible: Visible) -> str:
+    return " and ".join(described(each) for each in visible or ())
