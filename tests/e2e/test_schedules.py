@@ -12,7 +12,8 @@ from zoneinfo import ZoneInfo
 import grpc
 import pytest
 
-from helpers.daemon import Daemon, run_state, running_daemon
+from helpers.daemon import Daemon, run_state, running_daemon, waits_for
+from helpers.gate import Gate
 from helpers.wait import wait_until
 from toban.v1 import run_pb2, schedule_pb2, system_pb2, workflow_pb2
 
@@ -223,6 +224,30 @@ def test_a_backfill_survives_a_crash_and_starts_each_due_time_once(tmp_path: Pat
         with pytest.raises(grpc.RpcError, match="nope"):
             daemon.workflows.BackfillSchedule(few, timeout=20)
         assert len(runs_of(daemon, "past")) == 6
+
+
+def test_a_live_run_goes_before_the_waiting_runs_of_a_backfill(daemon: Daemon, tmp_path: Path) -> None:
+    go = Gate(f"{tmp_path}/gate")
+    source = definition("filled", "{cron: '0 3 * * *'}", "overlap: skip\n", f"read _ < {tmp_path}/gate")
+    daemon.apply(source)
+    request = workflow_pb2.BackfillScheduleRequest(workflow="filled")
+    request.from_time.FromDatetime(datetime(2026, 1, 1))  # noqa: DTZ001 - UTC
+    request.to_time.FromDatetime(datetime(2026, 1, 3))  # noqa: DTZ001 - UTC
+    first, second = (each.run_id for each in daemon.workflows.BackfillSchedule(request, timeout=20).times)
+    daemon.wait_started(first, "only")
+    live = daemon.start_run("filled")
+    waiting = daemon.get_run(live)
+    assert (run_state(waiting), waits_for(waiting)) == ("PENDING", "QUEUE")
+    with pytest.raises(grpc.RpcError, match="filled#3"):
+        daemon.start_run("filled")
+    ended = []
+    for run_id in (first, live, second):
+        daemon.wait_started(run_id, "only")
+        go.release_now()
+        ended.append(daemon.wait_run(run_id))
+    assert [run_state(run) for run in ended] == ["SUCCEEDED"] * 3
+    starts = [run.started_at.ToMicroseconds() for run in ended]
+    assert starts == sorted(starts)
 
 
 def test_schedules_follow_their_calendar(tmp_path: Path) -> None:

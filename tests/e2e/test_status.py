@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -129,10 +131,16 @@ def test_top_shows_the_running_steps(toban: Toban) -> None:
     wait_until(lambda: "B  " in shown().splitlines()[-1], "the step was measured")
     lines = shown().splitlines()
     assert lines[1].startswith("runs: 1 running, 1 waiting; slots: 1 of ")
-    assert lines[2].startswith("steps: ")
-    assert lines[4].split() == ["WORKFLOW", "STEP", "CPU", "MEMORY", "PROCESSES", "TIME", "PID", "COMMAND"]
-    assert lines[5].startswith("busy      hold")
+    assert re.fullmatch(r"daemon: \d+\.\d\d CPU cores, [\d.]+ MiB of memory", lines[2])
+    assert lines[3].startswith("steps: ")
+    assert lines[5].split() == ["WORKFLOW", "STEP", "CPU", "MEMORY", "PROCESSES", "TIME", "PID", "COMMAND"]
+    assert lines[6].startswith("busy      hold")
     found = toban("top", "-o", "json").data
+    own = found["daemon"]["load"]
+    assert own["cpu"] >= 0
+    assert own["cpu_time"] > 0.1
+    resident = int(Path(f"/proc/{toban.daemon.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    assert int(own["rss_bytes"]) == pytest.approx(resident, rel=0.2)
     assert [each["step"] for each in found["process_executions"]] == ["hold"]
     assert toban("top", "-o", "name").out.strip() == found["process_executions"][0]["id"]
 

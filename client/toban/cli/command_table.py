@@ -21,7 +21,7 @@ SECTIONS: Final = {
     ),
     "Overview": (
         ProgramEntry("status", "Show the daemon, every workflow, and what failed lately.", "status"),
-        ProgramEntry("top", "Show running steps by their use of CPU and memory.", "top"),
+        ProgramEntry("top", "Show the live use of CPU and memory, by steps and the daemon.", "top"),
     ),
     "Runs": (
         ProgramEntry("run", "Start a run of a workflow.", "run"),

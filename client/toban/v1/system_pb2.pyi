@@ -200,6 +200,7 @@ class GetInfoResponse(_message.Message):
     EVENT_RUNS_FIELD_NUMBER: _builtins.int
     EVENT_RUNS_WAITING_FIELD_NUMBER: _builtins.int
     EVENT_CONCURRENCY_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     pid: _builtins.int
     state_dir: _builtins.str
@@ -247,6 +248,10 @@ class GetInfoResponse(_message.Message):
     def definition_files(self) -> _containers.RepeatedCompositeFieldContainer[Global___DefinitionFile]:
         """Definition files: broken ones first, then by path; at most 1,000 of them."""
 
+    @_builtins.property
+    def load(self) -> Global___DaemonLoad:
+        """What the daemon's own process uses, without its supervisors, workers and steps."""
+
     def __init__(
         self,
         *,
@@ -274,14 +279,44 @@ class GetInfoResponse(_message.Message):
         event_runs: _builtins.int = ...,
         event_runs_waiting: _builtins.int = ...,
         event_concurrency: _builtins.int = ...,
+        load: Global___DaemonLoad | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "next_due", b"next_due", "recovery", b"recovery", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "load", b"load", "next_due", b"next_due", "recovery", b"recovery", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs", b"active_runs", "cgroup", b"cgroup", "database", b"database", "definition_file_count", b"definition_file_count", "definition_files", b"definition_files", "draining", b"draining", "event_concurrency", b"event_concurrency", "event_runs", b"event_runs", "event_runs_waiting", b"event_runs_waiting", "health", b"health", "jobs", b"jobs", "listen", b"listen", "max_attempts_running", b"max_attempts_running", "next_due", b"next_due", "pending_events", b"pending_events", "pid", b"pid", "recovery", b"recovery", "running_processes", b"running_processes", "schedules", b"schedules", "started_at", b"started_at", "state_dir", b"state_dir", "version", b"version", "waiting_attempts", b"waiting_attempts", "workflows", b"workflows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs", b"active_runs", "cgroup", b"cgroup", "database", b"database", "definition_file_count", b"definition_file_count", "definition_files", b"definition_files", "draining", b"draining", "event_concurrency", b"event_concurrency", "event_runs", b"event_runs", "event_runs_waiting", b"event_runs_waiting", "health", b"health", "jobs", b"jobs", "listen", b"listen", "load", b"load", "max_attempts_running", b"max_attempts_running", "next_due", b"next_due", "pending_events", b"pending_events", "pid", b"pid", "recovery", b"recovery", "running_processes", b"running_processes", "schedules", b"schedules", "started_at", b"started_at", "state_dir", b"state_dir", "version", b"version", "waiting_attempts", b"waiting_attempts", "workflows", b"workflows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetInfoResponse: _TypeAlias = GetInfoResponse  # noqa: Y015
+
+@_typing.final
+class DaemonLoad(_message.Message):
+    """The use of CPU and memory of the daemon's process."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CPU_FIELD_NUMBER: _builtins.int
+    CPU_TIME_FIELD_NUMBER: _builtins.int
+    RSS_BYTES_FIELD_NUMBER: _builtins.int
+    cpu: _builtins.float
+    """CPU cores in use, on average over the last five seconds."""
+    cpu_time: _builtins.float
+    """Seconds of CPU since its start."""
+    rss_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        cpu: _builtins.float = ...,
+        cpu_time: _builtins.float = ...,
+        rss_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu", b"cpu", "cpu_time", b"cpu_time", "rss_bytes", b"rss_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DaemonLoad: _TypeAlias = DaemonLoad  # noqa: Y015
 
 @_typing.final
 class DefinitionFile(_message.Message):

@@ -27,7 +27,7 @@ from toband.engine.retention.collector import RetentionCollector
 from toband.engine.runs.recovery import Recovery
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.schedules.scheduler import RunScheduler
-from toband.ports import Counts, HealthStatus, Launcher, Store, StoreError
+from toband.ports import Counts, HealthStatus, Launcher, OwnMeter, Store, StoreError
 
 _HEALTH = {
     HealthStatus.OK: pb.HEALTH_STATUS_OK,
@@ -70,7 +70,9 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         cgroup: str,
         locks: LockMessages,
         lock_leftovers: LockLeftovers,
+        meter: OwnMeter,
     ) -> None:
+        self._meter = meter
         self._locks = locks
         self._lock_leftovers = lock_leftovers
         self._definition_files = definition_files
@@ -103,6 +105,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         found = self._recovery.found
         files = self._definition_files.states
         event_runs, event_runs_waiting = self._queue.event_runs()
+        use = self._meter.read()
         return pb.GetInfoResponse(
             version=__version__,
             pid=os.getpid(),
@@ -125,6 +128,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
             max_attempts_running=self._launches.limit,
             cgroup=self._cgroup,
             health=self._health_now(),
+            load=pb.DaemonLoad(cpu=use.cpu, cpu_time=use.cpu_time, rss_bytes=use.rss_bytes),
             definition_files=[_definition_file(each) for each in files[:_LISTED]],
             definition_file_count=len(files),
             recovery=pb.Recovery(

@@ -26,6 +26,7 @@ from toband.supervise.artifacts.value_files import ValueFiles
 from toband.supervise.files.file_budget import FileLimits
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.host.calendar_files import HostCalendarFiles
+from toband.supervise.host.daemon_meter import DaemonMeter
 from toband.supervise.host.disk import StateDisk
 from toband.supervise.host.host_inspection import HostInspection
 from toband.supervise.host.run_archive import RunArchive
@@ -67,6 +68,7 @@ class Adapters:
         self.logs = LogReader(self.files)
         self.values = ValueFiles(self.files)
         self.launcher = _new_launcher(config, state, self.files, clock, health)
+        self.daemon_meter = DaemonMeter()
         self.meter = ProcessMeter(self.launcher.live_shims)
         self.archive = RunArchive(self.files)
         self.artifacts = ArtifactFiles(

@@ -92,6 +92,7 @@ class EngineParts:
         self.secrets = SecretValues(store=store, keys=self.keys, providers=providers, clock=clock)
         self.secret_admin = SecretAdmin(store=store, keys=self.keys, providers=providers, clock=clock)
         self.notifier = RunNotifier()
+        self._daemon_meter = adapters.daemon_meter
         self.sampler = ResourceSampler(meter=adapters.meter, store=store, clock=clock)
         self.audit_log = AuditLog(store, clock, age=config.keep_audit, most=config.keep_audit_entries)
         self.retention = RetentionCollector(
@@ -230,6 +231,7 @@ class EngineParts:
         """Work that continues until the end of a stop."""
         return [
             self.runs.recovery.recover(),
+            self._daemon_meter.run(),
             self.runs.lock_leftovers.run(),
             self.runs.deadlocks.run(),
             self.audit_log.run(),

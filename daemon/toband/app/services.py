@@ -89,5 +89,6 @@ async def start_services(
             cgroup=adapters.cgroup,
             locks=locks,
             lock_leftovers=engine.runs.lock_leftovers,
+            meter=adapters.daemon_meter,
         ),
     )

@@ -19,7 +19,7 @@ QUEUE_LIMIT = 100
 
 @dataclass(frozen=True, slots=True)
 class OverlapRule:
-    """How one run treats other runs of its workflow.
+    """How one run treats other runs of its workflow. Runs of a backfill count for `limit` and not for `skip_limit`.
 
     `limit` is the number of runs that may be active at once, this one included; None: any number.
     """
@@ -65,7 +65,8 @@ def is_full(limit: int | None, active: int) -> bool:
 
 def may_queue(workflow: Workflow | None, run: Run) -> bool:
     """Whether a run that has not started may be waiting in the queue."""
-    queues = workflow is not None and workflow.overlap in (Overlap.QUEUE, Overlap.REPLACE)
+    # With `skip` it waits for a run of a backfill.
+    queues = workflow is not None and workflow.overlap is not Overlap.ALLOW
     return queues or bool(run.parent_run) or run.event is not None or run.trigger is Trigger.BACKFILL
 
 

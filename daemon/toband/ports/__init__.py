@@ -61,10 +61,12 @@ from toband.ports.logs import (
 )
 from toband.ports.ownership import DatabaseClaim, DatabaseOwner
 from toband.ports.processes import (
+    DaemonUse,
     Launch,
     Launcher,
     Meter,
     MeterReading,
+    OwnMeter,
     Report,
     SecretMaterial,
 )
@@ -173,6 +175,7 @@ __all__ = [
     "Conditions",
     "ConflictError",
     "Counts",
+    "DaemonUse",
     "DatabaseChecks",
     "DatabaseClaim",
     "DatabaseOwner",
@@ -213,6 +216,7 @@ __all__ = [
     "OutputEnd",
     "OutputTooLargeError",
     "OverLimitError",
+    "OwnMeter",
     "OwnerKind",
     "PathChange",
     "PathWatcher",

@@ -123,6 +123,21 @@ class MeterReading(NamedTuple):
     written_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonUse:
+    """What the daemon itself uses: `cpu` cores in the last seconds, and `cpu_time` seconds since its start."""
+
+    cpu: float
+    cpu_time: float
+    rss_bytes: int
+
+
+class OwnMeter(Protocol):
+    """Measures the daemon itself."""
+
+    def read(self) -> DaemonUse: ...
+
+
 class Meter(Protocol):
     """Measures live attempts from outside, by attempt id."""
 

@@ -35,7 +35,7 @@ from contract.scheduled import (
 )
 from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.not_started import NotStarted, NotStartedReason
-from toband.domain.run_model import Run, Trigger
+from toband.domain.run_model import Run, RunState, Trigger
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.ports import ActiveRunError, Fired, Firing, RunGoneError, Store, StoreError
 from toband.store import SqlStore
@@ -429,11 +429,13 @@ async def test_a_backfill_that_is_asked_for_again_has_further_runs_and_each_requ
     assert await store.own_runs(of.id, NOW, later(300)) == {later(60): run.id}
 
 
-async def test_waiting_runs_of_a_backfill_are_not_in_the_way(store: Store) -> None:
+async def test_runs_of_a_backfill_are_not_in_the_way(store: Store) -> None:
     of = entry(next_due=later(300))
     await with_schedules(store, of)
     fire, run = backfilled(of, 60)
-    await store.backfill(fire, run, again=False)
+    _, stored = await store.backfill(fire, run, again=False)
+    assert stored is not None
+    await save(store, stored, replace(stored, state=RunState.RUNNING, sequence=stored.sequence + 1))
     _, is_new = await store.create_run(new_run(of.workflow), max_active=1)
     assert is_new
     with pytest.raises(ActiveRunError):

@@ -146,7 +146,7 @@ def test_a_step_names_its_approvers(plan: Plan) -> None:
 
 @pytest.mark.parametrize(
     ("overlap", "parent", "expected"),
-    [("skip", "", "START"), ("queue", "", "QUEUE"), ("skip", "p", "QUEUE")],
+    [("allow", "", "START"), ("skip", "", "QUEUE"), ("queue", "", "QUEUE"), ("skip", "p", "QUEUE")],
 )
 def test_a_run_that_has_not_begun(overlap: str, parent: str, expected: str) -> None:
     plan = plan_of(f"name: w\ndescription: d\noverlap: {overlap}\nsteps: {{a: {{run: 'true'}}}}\n")

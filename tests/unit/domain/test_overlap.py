@@ -103,8 +103,6 @@ def test_only_the_newest_run_stays() -> None:
 
 
 def test_which_pending_runs_may_be_in_the_queue() -> None:
-    assert [may_queue(workflow(each), RUN) for each in Overlap] == [
-        each in (Overlap.QUEUE, Overlap.REPLACE) for each in Overlap
-    ]
+    assert [may_queue(workflow(each), RUN) for each in Overlap] == [each is not Overlap.ALLOW for each in Overlap]
     assert may_queue(workflow(Overlap.SKIP), CHILD)
     assert may_queue(None, EVENT_RUN)

@@ -28,10 +28,10 @@ def top(
     limit: Annotated[int, Option("--limit", min=1, max=1000, metavar="N", help="Show at most N steps.")] = 30,
     output: OutputOption = None,
 ) -> None:
-    """Show running steps by their use of CPU and memory.
+    """Show the live use of CPU and memory, by steps and the daemon.
 
-    The daemon measures every running step about once a second. Ends with q or Ctrl-C. Other formats than the table show
-    one picture.
+    The daemon measures itself and every running step about once a second. Ends with q or Ctrl-C. Other formats than the
+    table show one picture.
 
     \b
     Examples:

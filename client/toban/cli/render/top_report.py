@@ -50,6 +50,8 @@ def report_load(here: Session, load: Load, limit: int) -> None:
         + (f"; events: {info.pending_events} pending" if info.pending_events else "")
     )
     used = sum(map(cores, found))
+    own = info.load
+    print(f"daemon: {own.cpu:.2f} CPU cores, {size_text(own.rss_bytes)} of memory")
     print(f"steps: {used:.2f} CPU cores, {size_text(sum(map(resident, found)))} of memory")
     print()
     if not found:

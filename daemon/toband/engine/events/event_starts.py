@@ -28,6 +28,9 @@ from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.run_factory import NewRun
 from toband.ports import Clock, EventResolution, Resolved, RunGoneError, Store, StoreError
 
+_ACTIVE_MOST = 1000
+"""Active runs that are looked at to foresee whether a run would be skipped: a backfill may have many."""
+
 log = structlog.get_logger()
 
 
@@ -177,8 +180,9 @@ class EventStarts:
         active = await self._store.list_runs(
             workflow=new.run.workflow,
             states=[state for state in RunState if not state.terminal],
-            limit=limit,
+            limit=_ACTIVE_MOST,
         )
+        active = [run for run in active if run.trigger is not Trigger.BACKFILL][:limit]
         return skipped(active[-1].name) if is_full(limit, len(active)) else None
 
     def _resolution(self, event: Emitted, state: EventState, reason: str = "") -> EventResolution:

@@ -11,7 +11,7 @@ from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from toband.domain.emitted_events import EventState
-from toband.domain.run_model import RunState, Trigger
+from toband.domain.run_model import Trigger
 from toband.store.sql.row_codec import ATTEMPT_IDENTITY, RUN_IDENTITY, STEP_IDENTITY
 from toband.store.sql.tables import (
     ACTIVE_RUNS,
@@ -162,8 +162,8 @@ class Statements:
             select(func.count(), func.min(runs.c.id)).where(
                 runs.c.workflow == bindparam("workflow"),
                 among(runs.c.state, ACTIVE_RUNS),
-                # Runs of a backfill wait behind all others.
-                not_(and_(among(runs.c.triggered_by, [Trigger.BACKFILL]), among(runs.c.state, [RunState.PENDING]))),
+                # Runs of a backfill skip no others: those wait for the ones that have begun, and go before the rest.
+                not_(among(runs.c.triggered_by, [Trigger.BACKFILL])),
             )
         )
         self.run_number = text(select(runs.c.number).where(runs.c.id == bindparam("id")))
