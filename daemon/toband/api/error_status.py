@@ -183,7 +183,8 @@ def _name_taken(error: WorkflowExistsError) -> status_pb2.Status:
 
 def _job_in_use(error: JobInUseError) -> status_pb2.Status:
     names = ", ".join(error.args[0])
-    return _make(FAILED_PRECONDITION, f"the job is used by {names}", "JOB_IN_USE", workflows=names)
+    users = names or "workflows that the caller may not see"
+    return _make(FAILED_PRECONDITION, f"the job is used by {users}", "JOB_IN_USE", workflows=names)
 
 
 def _too_many_calls(error: TooManyCallsError) -> status_pb2.Status:

@@ -8,7 +8,7 @@ from operator import attrgetter
 from toban.v1 import event_pb2 as pb
 from toban.v1 import event_pb2_grpc
 from toband.api import event_messages, event_requests, pages
-from toband.api.common_requests import caller, request_of
+from toband.api.common_requests import caller, identity, request_of
 from toband.api.handler import Context, streaming, unary
 from toband.api.request_errors import InvalidFieldError
 from toband.domain.emitted_events import Emitted, EventState
@@ -35,6 +35,10 @@ class EventService(event_pb2_grpc.EventServiceServicer):
             origin=event_requests.origin(request, context),
             request=request_of("EmitEvent", request, request.request_id),
         )
+        step = identity().step
+        if not created and step is not None and event.source_run != step.run_id:
+            # A step may not read events of others.
+            return pb.EmitEventResponse(event=pb.Event(id=event.id, type=event.type, dedupe_key=event.dedupe_key))
         return pb.EmitEventResponse(
             event=event_messages.event(event, pending=self._events.why_pending()), created=created
         )

@@ -17,7 +17,7 @@ from toband.api.schedule_rpcs import ScheduleRpcs
 from toband.engine.access.call_scope import visible, visible_among
 from toband.engine.definitions.catalog import Workflows
 from toband.engine.runs.intake import RunIntake
-from toband.ports import Store, StoredWorkflow
+from toband.ports import JobInUseError, Store, StoredWorkflow
 
 _JOB = DefinitionKind.JOB
 
@@ -95,9 +95,12 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     @unary
     async def DeleteJob(self, request: pb.DeleteJobRequest, context: Context) -> pb.DeleteJobResponse:
-        await self._workflows.delete(
-            request.name, request.etag, kind=_JOB, force=request.force, origin=origin_of(context)
-        )
+        try:
+            await self._workflows.delete(
+                request.name, request.etag, kind=_JOB, force=request.force, origin=origin_of(context)
+            )
+        except JobInUseError as error:
+            raise JobInUseError(sorted(await visible_among(error.args[0], self._store))) from None
         return pb.DeleteJobResponse()
 
     @unary

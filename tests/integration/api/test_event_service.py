@@ -271,6 +271,7 @@ def test_what_a_step_starts_and_changes_stays_in_its_chain(daemon: Daemon) -> No
         f"{toban} run chain-end --wait && {toban} runs retry chain-end --all --wait"
         f" && {toban} workflows disable chain-off",
         on="EV_LINK",
+        grants=[{"role": "editor", "workflows": ["chain-*"]}],
     )
     apply(daemon, "chain-end")
     apply(daemon, "chain-off", on="EV_CHAIN_OFF")
