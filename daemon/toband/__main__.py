@@ -63,7 +63,7 @@ def _serve(config: Config, *, take_over: bool, new_database: bool) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from toband import daemon_log, memory_trim
     from toband.api.access_rules import NoAccessRuleError
-    from toband.api.server import ListenError
+    from toband.api.unix_socket import ListenError
     from toband.app.step_settings import keep_capabilities, step_user_problem
     from toband.ports import StoreError, StoreTakenOverError
 

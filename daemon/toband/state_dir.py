@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,8 @@ from datetime import datetime
 
 from toband import stored_json
 
+ADMIN_TOKEN = "admin.token"  # noqa: S105 - the name of a file
+"""A token of the administrator, as long as the daemon serves; only for whom the file system lets read it."""
 _TRIES = 500
 _MODE = 0o750
 """Of the state directory: the group may connect to the socket."""
@@ -78,11 +81,12 @@ class StateDir:
             os.lseek(lock, 0, os.SEEK_SET)
             os.ftruncate(lock, os.write(lock, f"{os.getpid()}\n".encode()))
 
-    def announce(self, listen: Sequence[str], started_at: datetime, version: str) -> None:
-        """Writes toband.json, where clients find the daemon's addresses. Raises OSError."""
+    def announce(self, doors: Sequence[tuple[str, str]], started_at: datetime, version: str) -> None:
+        """Writes toband.json, where clients find the daemon's addresses, each with its role. Raises OSError."""
         facts = {
             "pid": os.getpid(),
-            "listen": list(listen),
+            "listen": [address for address, _ in doors],
+            "doors": [{"address": address, "role": role} for address, role in doors],
             "started_at": started_at.isoformat(),
             "version": version,
         }
@@ -90,6 +94,17 @@ class StateDir:
         with open(own, "w", encoding="utf-8", opener=_readable) as file:
             json.dump(facts, file)
         _replace(own, self.join("toband.json"))
+
+    def write_admin_token(self, text: str) -> None:
+        """Writes the file that only this user can read; on Windows administrators too. Raises OSError."""
+        path = self.join(ADMIN_TOKEN)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{path}.new")
+        with open(f"{path}.new", "x", encoding="utf-8", opener=_owner_only) as file:
+            if sys.platform == "win32":
+                _close_to_others(f"{path}.new")
+            file.write(text)
+        _replace(f"{path}.new", path)
 
     def write_durably(self, name: str, text: Callable[[os.stat_result], str]) -> None:
         """Replaces a file atomically and durably; `text` gets the stat of the new file. Raises OSError."""
@@ -147,8 +162,9 @@ class StateDir:
         """Releases the lock, if this daemon has it."""
         if self._lock >= 0:
             # A disk that fails must not turn a clean stop into a failure.
-            with contextlib.suppress(OSError):
-                os.unlink(self.join("toband.json"))
+            for name in ("toband.json", ADMIN_TOKEN):
+                with contextlib.suppress(OSError):
+                    os.unlink(self.join(name))
             with contextlib.suppress(OSError):
                 os.ftruncate(self._lock, 0)
             os.close(self._lock)
@@ -170,6 +186,22 @@ def _close_new(path: str) -> None:
 def _private(path: str, flags: int) -> int:
     """Not for steps of other users, who may pass through the state directory."""
     return os.open(path, flags, 0o640)
+
+
+def _owner_only(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _close_to_others(path: str) -> None:
+    """Leaves the file to this user, the system and the administrators. Raises OSError."""
+    import getpass
+
+    # The well-known ids of the groups: their names are translated.
+    allowed = (f"{getpass.getuser()}:F", "*S-1-5-18:F", "*S-1-5-32-544:F")
+    grants = [part for each in allowed for part in ("/grant:r", each)]
+    done = subprocess.run(["icacls", path, "/inheritance:r", *grants], capture_output=True, check=False)
+    if done.returncode != 0:
+        raise PermissionError(f"cannot close {path} to other users: icacls exited with code {done.returncode}")
 
 
 def _readable(path: str, flags: int) -> int:

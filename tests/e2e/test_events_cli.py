@@ -49,6 +49,7 @@ steps: {only: {run: 'true'}}
 ---
 name: switch
 description: x
+grants: [{role: editor}]
 on: {event: DEFINITION_CHANGED, condition: event.payload.data.name == 'switched'}
 env:
   PYTHON: PATH_OF_PYTHON

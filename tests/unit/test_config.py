@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from toband.__main__ import main
 from toband.config import Config, ConfigError, load
+from toband.config.listeners import ListenAddress
+from toband.domain.identity import Narrowing, Role
 
 HOME = {"HOME": "/home/somebody"}
 
@@ -30,6 +33,10 @@ def problems(text: str, tmp_path: Path, environment: dict[str, str], **flags: ob
 
 def sources(config: Config) -> dict[str, tuple[object, str]]:
     return {key: (value, source) for key, value, source in config.shown()}
+
+
+def addresses(config: Config) -> list[str]:
+    return [each.address for each in config.listen]
 
 
 OTHERS = {
@@ -69,6 +76,13 @@ OTHERS = {
     "retention.audit_entries": (5_000_000, "default"),
     "retention.compress_after": ("10m", "default"),
     "secrets.key_file": ("", "default"),
+    "tls.certificate": ("", "default"),
+    "tls.key": ("", "default"),
+    "tls.client_ca": ("", "default"),
+    "tls.client_certificates": ("off", "default"),
+    "access.tokens": ([], "default"),
+    "access.certificates": ([], "default"),
+    "access.issuers": ([], "default"),
     "log.format": ("auto", "default"),
 }
 
@@ -135,9 +149,142 @@ def test_an_empty_variable_is_not_set() -> None:
 
 def test_several_addresses() -> None:
     environment = {**HOME, "TOBAN_LISTEN": "unix:///run/a.sock, 127.0.0.1:7000"}
-    assert load(None, environment, {}).listen == ("unix:///run/a.sock", "127.0.0.1:7000")
+    assert addresses(load(None, environment, {})) == ["unix:///run/a.sock", "127.0.0.1:7000"]
     flags = {"listen": ["127.0.0.1:0", "[::1]:0", "localhost:1"]}
-    assert load(None, environment, flags).listen == ("127.0.0.1:0", "[::1]:0", "localhost:1")
+    assert addresses(load(None, environment, flags)) == ["127.0.0.1:0", "[::1]:0", "localhost:1"]
+
+
+def test_an_address_is_a_text_or_a_table(tmp_path: Path) -> None:
+    text = """
+listen = [
+  "unix:///run/a.sock",
+  { address = "unix:///run/b.sock", role = "editor", group = "toban" },
+  { address = "unix:///run/c.sock", role = "none", mode = "0666" },
+  "tcp://127.0.0.1:7000",
+  { address = "127.0.0.1:7001", role = "viewer" },
+  { address = "tls://[::]:7233", client_certificates = "required" },
+]
+"""
+    assert loaded(text, tmp_path, HOME).listen == (
+        ListenAddress(address="unix:///run/a.sock", role=Role.ADMIN, mode=0o600),
+        ListenAddress(address="unix:///run/b.sock", role=Role.EDITOR, mode=0o660, group="toban"),
+        ListenAddress(address="unix:///run/c.sock", role=None, mode=0o666),
+        ListenAddress(address="127.0.0.1:7000", role=None),
+        ListenAddress(address="127.0.0.1:7001", role=Role.VIEWER),
+        ListenAddress(address="tls://[::]:7233", role=None, client_certificates="required"),
+    )
+    shown, _ = sources(loaded(text, tmp_path, HOME))["listen"]
+    assert shown == [
+        "unix:///run/a.sock",
+        {"address": "unix:///run/b.sock", "role": "editor", "mode": "0660", "group": "toban"},
+        {"address": "unix:///run/c.sock", "role": "none", "mode": "0666"},
+        "127.0.0.1:7000",
+        {"address": "127.0.0.1:7001", "role": "viewer"},
+        {"address": "tls://[::]:7233", "role": "none", "client_certificates": "required"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ('{ role = "admin" }', "expected an `address`"),
+        ('{ address = "unix:///a", colour = 1 }', "unknown key 'colour'"),
+        ('{ address = "unix:///a", role = "root" }', "unix:///a: role: found 'root', expected one of viewer"),
+        ('{ address = "unix:///a", mode = "rw" }', "expected a mode such as"),
+        ('{ address = "127.0.0.1:0", mode = "0600" }', "only a socket (unix:///path) has a mode"),
+        ('{ address = "tls://h:1", role = "admin" }', "an address with TLS always requires a credential"),
+        ('{ address = "unix:///a", client_certificates = "off" }', "only an address with TLS"),
+        ('"tcp://0.0.0.0:7000"', "use tls://0.0.0.0:7000"),
+        ('"tls://7233"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
+        ('"https://h:1"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
+        ("7", "expected text"),
+    ],
+)
+def test_wrong_addresses(tmp_path: Path, entry: str, problem: str) -> None:
+    (found,) = problems(f"listen = [{entry}]", tmp_path, HOME)
+    assert problem in found
+
+
+def test_the_daemon_of_the_system_has_a_socket_for_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("grp.getgrnam", lambda name: name)
+    assert load(None, HOME, {}).listen == (
+        ListenAddress(address="unix:///var/lib/toban/admin.sock", role=Role.ADMIN, mode=0o600),
+        ListenAddress(address="unix:///var/lib/toban/toban.sock", role=Role.EDITOR, mode=0o660, group="toban"),
+    )
+    own = load(None, HOME, {"state_dir": "/srv/own"})
+    assert own.listen == (ListenAddress(address="unix:///srv/own/toban.sock", role=Role.ADMIN, mode=0o600),)
+
+
+DIGEST = "0123456789abcdef" * 4
+
+
+def test_access_is_read_from_the_file(tmp_path: Path) -> None:
+    text = f"""
+[tls]
+certificate = "tls/server.crt"
+[access.tokens.ci]
+role = "operator"
+digest = "{DIGEST}"
+workflows = ["nightly-*"]
+expires = 2027-01-31
+[[access.certificates]]
+subject_cn = "build-*"
+role = "viewer"
+labels = {{ team = "ops" }}
+[[access.issuers]]
+issuer = "https://idp.example/realm"
+name = "keycloak"
+audience = "toban"
+jwks_file = "/etc/toban/jwks.json"
+name_claim = "email"
+rules = [{{ claims = {{ groups = "ops" }}, role = "editor" }}]
+"""
+    config = loaded(text, tmp_path, HOME)
+    assert config.tls.certificate == str(tmp_path / "tls/server.crt")
+    (token,) = config.access_tokens
+    assert (token.name, token.digest, token.grant.role) == ("ci", DIGEST, Role.OPERATOR)
+    assert token.grant.narrowing == Narrowing(workflows=("nightly-*",))
+    assert token.expires_at == datetime(2027, 1, 31, tzinfo=UTC)
+    (certificate,) = config.access_certificates
+    assert certificate.subject_cn == "build-*"
+    assert certificate.grant.narrowing == Narrowing(labels=(("team", "ops"),))
+    (issuer,) = config.access_issuers
+    assert (issuer.label, issuer.audience, issuer.name_claim) == ("keycloak", "toban", "email")
+    assert issuer.rules[0].claims == (("groups", "ops"),)
+    assert DIGEST not in str(config.shown())
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[access.tokens]\nci = 5", "[access.tokens.ci]: found 5, expected a table"),
+        ('[access.tokens.ci]\nrole = "admin"', "[access.tokens.ci]: needs `digest`"),
+        ('[access.tokens.ci]\nrole = "admin"\ndigest = "abc"', "expected the 64 digits"),
+        (f'[access.tokens.ci]\nrole = "root"\ndigest = "{DIGEST}"', "expected one of viewer, operator, editor, admin"),
+        (f'[access.tokens."c i"]\nrole = "admin"\ndigest = "{DIGEST}"', "found the name 'c i'"),
+        (f'[access.tokens.ci]\nrole = "admin"\ndigest = "{DIGEST}"\nexpires = "soon"', "expected a time such as"),
+        (f'[access.tokens.ci]\nrole = "admin"\ndigest = "{DIGEST}"\nuid = 0', "unknown key 'uid'"),
+        (f'[access.tokens.ci]\nrole = "admin"\ndigest = "{DIGEST}"\nworkflows = "x"', "expected names or patterns"),
+        ('[[access.certificates]]\nrole = "admin"', "rule 1: needs `subject_cn` or `san`"),
+        ('[[access.issuers]]\nissuer = "i"\naudience = "a"\nrules = []', "either `jwks_file` or `jwks_url`"),
+        (
+            '[[access.issuers]]\nissuer = "i"\naudience = "a"\nrules = []\njwks_url = "http://idp.example/keys"',
+            "without TLS anybody on the way could replace the keys",
+        ),
+        (
+            '[[access.issuers]]\nissuer = "i"\naudience = "a"\nrules = []\njwks_file = "/k"\nname = "token"',
+            "'token' is reserved",
+        ),
+        (
+            '[[access.issuers]]\nissuer = "i"\naudience = "a"\njwks_file = "/k"\nrules = [{ role = "admin" }]',
+            "issuer 1, rule 1: needs `claims`",
+        ),
+    ],
+)
+def test_wrong_access(tmp_path: Path, text: str, problem: str) -> None:
+    (found,) = problems(text, tmp_path, HOME)
+    assert problem in found
 
 
 def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
@@ -184,11 +331,11 @@ days = 3
         ('log = "debug"', "unknown key `log`"),
         ("listen = [1]", "expected text"),
         ('listen = "unix://relative.sock"', "expected an absolute path"),
-        ('listen = "7000"', "expected unix:///path or 127.0.0.1:PORT"),
-        ('listen = "127.0.0.1:70000"', "expected unix:///path or 127.0.0.1:PORT"),
-        ('listen = "127.0.0.1:²"', "expected unix:///path or 127.0.0.1:PORT"),
-        ('listen = "127.0.0.1:-1"', "expected unix:///path or 127.0.0.1:PORT"),
-        ('listen = ":7000"', "refusing to listen"),
+        ('listen = "7000"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
+        ('listen = "127.0.0.1:70000"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
+        ('listen = "127.0.0.1:²"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
+        ('listen = "127.0.0.1:-1"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
+        ('listen = ":7000"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
         ('listen = "[::]:7000"', "refusing to listen"),
         ('listen = "example.com:7000"', "refusing to listen"),
         ("stop_deadline = true", "expected a duration"),
@@ -236,7 +383,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_a_socket_path_must_fit() -> None:
     exact = "/" + "x" * 106
-    assert load(None, HOME, {"listen": [f"unix://{exact}"]}).listen == (f"unix://{exact}",)
+    assert addresses(load(None, HOME, {"listen": [f"unix://{exact}"]})) == [f"unix://{exact}"]
     for path in (exact + "x", "/" + "日" * 40):
         with pytest.raises(ConfigError, match="allows at most 107"):
             load(None, HOME, {"listen": [f"unix://{path}"]})

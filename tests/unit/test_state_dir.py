@@ -40,13 +40,14 @@ def test_a_directory_with_entries_keeps_its_mode(tmp_path: Path) -> None:
 def test_who_was_refused_takes_nothing_from_the_owner(tmp_path: Path) -> None:
     first, second = StateDir(str(tmp_path)), StateDir(str(tmp_path))
     first.acquire()
-    first.announce(["unix:///s"], NOW, "1.0")
+    first.announce([("unix:///s", "admin")], NOW, "1.0")
     with pytest.raises(StateDirError):
         second.acquire()
     second.release()
     assert json.loads((tmp_path / "toband.json").read_text()) == {
         "pid": os.getpid(),
         "listen": ["unix:///s"],
+        "doors": [{"address": "unix:///s", "role": "admin"}],
         "started_at": NOW.isoformat(),
         "version": "1.0",
     }

@@ -19,7 +19,9 @@ _HEALTH = frozenset({"Health/Check", "Health/Watch", "Health/List"})
 """Need no identity: load balancers ask without a credential."""
 
 
-def rules_of(services: Iterable[Any] = ALL_SERVED, *, own: Container[Any] = SERVED) -> Mapping[str, AccessRule | None]:
+def access_rules(
+    services: Iterable[Any] = ALL_SERVED, *, own: Container[Any] = SERVED
+) -> Mapping[str, AccessRule | None]:
     """The rule of each method such as `/toban.v1.RunService/GetRun`; None for one that needs no identity.
 
     The services in `own` have their rules in the contract. Raises NoAccessRuleError.

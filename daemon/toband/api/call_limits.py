@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from toban.v1 import (
+    access_pb2,
     dead_letter_pb2,
     event_pb2,
     job_pb2,
@@ -25,6 +26,7 @@ from toban.v1 import (
 )
 
 SERVED = (
+    access_pb2.DESCRIPTOR.services_by_name["AccessService"],
     workflow_pb2.DESCRIPTOR.services_by_name["WorkflowService"],
     job_pb2.DESCRIPTOR.services_by_name["JobService"],
     run_pb2.DESCRIPTOR.services_by_name["RunService"],
@@ -64,22 +66,23 @@ LIMITS: Mapping[str, Limit] = {
 _LANES: Mapping[str, str] = {
     "control": """
         CancelRun PauseRun ResumeRun DecideApproval PinRun UnpinRun SetWorkflowEnabled SetJobEnabled CancelSchedule
-        CancelBySubject DiscardDeadLetter GetInfo GetConfig Drain Resume ReleaseLock Check
+        CancelBySubject DiscardDeadLetter RevokeToken WhoAmI GetAccess GetInfo GetConfig Drain Resume ReleaseLock Check
     """,
     "read": """
         GetWorkflow ListWorkflows ListWorkflowSummaries GetOverview ListWorkflowVersions GetWorkflowVersion
         PreviewSchedule ExplainSchedule ListFires GetJob ListJobs GetRun GetCurrentRun ListRuns FindIds
         ListProcessExecutions GetProcessExecution ListArtifacts ListDeadLetters GetDeadLetter GetEvent ListEvents
-        GetSchedule ListSchedules InterpretTime ListLocks GetSecret ListSecrets List
+        GetSchedule ListSchedules InterpretTime ListLocks GetSecret ListSecrets ListTokens
+        ListAuditEntries List
     """,
     "write": """
         StartRun RetryRun RunJob RequeueDeadLetter EmitEvent CreateSchedule SetSecret DeleteSecret GrantSecret
-        RevokeSecretGrant
+        RevokeSecretGrant CreateToken
     """,
     "heavy": """
         CreateWorkflow UpdateWorkflow DeleteWorkflow ValidateWorkflow RestoreWorkflowVersion ApplyDefinitions CreateJob
         UpdateJob DeleteJob PlanRun BackfillSchedule DeleteRun ResolveEvent CollectGarbage Doctor Reload
-        RotateSecretsKey
+        RotateSecretsKey VerifyAudit
     """,
     "stream": "WatchRun WatchRuns StreamLogs DownloadArtifact WatchEvents Watch ServerReflectionInfo",
 }

@@ -22,7 +22,7 @@ from toband.engine.caller import CallOrigin
 from toband.engine.definitions.catalog import DefinitionText
 from toband.ports import Request
 
-_ORIGIN = "toban-origin"
+ORIGIN = "toban-origin"
 _FIRST_YEAR = 1970
 _FILE_BYTES = 1000
 """The name of a text: every result repeats it."""
@@ -72,13 +72,13 @@ def origin_of(context: Context) -> CallOrigin | None:
     step = identity().step
     if step is not None:
         return CallOrigin(run_id=step.run_id, token=step.token)
-    given = [value for key, value in context.invocation_metadata() or () if key == _ORIGIN]
+    given = [value for key, value in context.invocation_metadata() or () if key == ORIGIN]
     if not given:
         return None
     run_id, _, token = str(given[-1]).partition("/")
     if not run_id or not token:
         raise InvalidFieldError(
-            _ORIGIN,
+            ORIGIN,
             "must be `RUN_ID/TOKEN`, as in the environment of a step",
         )
     return CallOrigin(run_id=run_id, token=token)

@@ -134,6 +134,7 @@ RULES: Mapping[type[Exception], Rule] = {
     ),
     SecretKeyError: Rule(FAILED_PRECONDITION, "SECRETS_KEY_UNUSABLE"),
     SealError: Rule(FAILED_PRECONDITION, "SECRETS_KEY_UNUSABLE", {"place": "place"}),
+    errors.ConfiguredTokenError: Rule(FAILED_PRECONDITION, "TOKEN_IN_CONFIGURATION", {"token": "token"}),
     ActiveRunError: Rule(
         FAILED_PRECONDITION, "RUN_ALREADY_ACTIVE", {"run_id": "args", "run": "name"}, "run {error.name} is active"
     ),

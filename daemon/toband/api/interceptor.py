@@ -14,13 +14,14 @@ from google.protobuf.message import DecodeError, Message
 
 from toband.api.audited_calls import AuditedCalls
 from toband.api.call_limits import Lanes
-from toband.api.common_requests import check_texts
+from toband.api.common_requests import ORIGIN, check_texts
 from toband.api.handler import Context, abort
 from toband.api.request_errors import UnreadableRequestError
 from toband.domain.access_rule import AccessRule
 from toband.domain.identity import Identity
 from toband.engine.access import call_identity
-from toband.engine.access.authentication import Authenticator, Credentials, Door
+from toband.engine.access.authentication import Authenticator, Credentials
+from toband.engine.access.door import Door
 from toband.engine.access.live_streams import LiveStreams
 from toband.engine.errors import CredentialReason, InvalidCredentialError
 from toband.memory_trim import STREAM, Trimmer
@@ -56,7 +57,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """
 
     def open(self, gate: CallGate, door: Door) -> None:
-        """Call it before the server starts."""
+        """Call it before the server starts, when the port is known."""
         self._gate = gate
         self._door = door
 
@@ -132,7 +133,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         try:
             if self._gate.rules.get(method) is not None:
                 identity = await self._gate.authenticator.identify(self._door, _credentials(context))
-                call_identity.enter(identity, self._source(context))
+                call_identity.enter(identity, self._door.address, _peer(context))
             lane = self._gate.lanes.of(method)
             await lane.enter()
         except Exception as error:
@@ -216,8 +217,13 @@ def _ended_with_credential(streams: LiveStreams, identity: Identity | None) -> I
 
 def _credentials(context: Context) -> Credentials:
     given = {str(key): value for key, value in context.invocation_metadata() or ()}
-    authorization = given.get("authorization", "")
-    return Credentials(authorization=authorization if isinstance(authorization, str) else "")
+    authorization, origin = given.get("authorization", ""), given.get(ORIGIN, "")
+    certificate = [*context.auth_context().get("x509_pem_cert", ())]
+    return Credentials(
+        authorization=authorization if isinstance(authorization, str) else "",
+        origin=origin if isinstance(origin, str) else "",
+        certificate=certificate[0] if certificate else b"",
+    )
 
 
 def _peer(context: Context) -> str:

@@ -12,6 +12,7 @@ import sys
 import structlog
 
 from toband import __version__, exit_codes
+from toband.app.access_parts import admin_token_for
 from toband.app.adapters import Adapters, SystemClock
 from toband.app.engine_parts import EngineParts
 from toband.app.services import start_services
@@ -100,7 +101,11 @@ class Application:
         # A full disk does not prevent serving; the next start writes the note.
         with contextlib.suppress(OSError):
             note_database(self._state)
-        self._listen = self._adapters.server.bind(self._config.listen)
+        self._doors = self._adapters.server.bind(self._config.listen, self._config.tls)
+        self._listen = [door.address for door in self._doors]
+        admin = admin_token_for(self._doors)
+        if admin is not None:
+            self._state.write_admin_token(f"{admin.text}\n")
         self._engine = EngineParts(
             self._config,
             self._state,
@@ -109,16 +114,18 @@ class Application:
             self._admission,
             self._parser,
             self._clock,
-            listen=self._listen,
+            doors=self._doors,
+            admin=admin,
             tools=self._tools(),
             started_at=self._started_at,
         )
+        await self._engine.access.tokens.load()
         await self._adapters.launcher.open(self._engine.runs.report)
         await self._engine.runs.recovery.find()
 
     async def _serve(self) -> None:
         engine, adapters, server = self._engine, self._adapters, self._adapters.server
-        await start_services(self._config, adapters, engine, listen=self._listen, started_at=self._started_at)
+        await start_services(self._config, adapters, engine, doors=self._doors, started_at=self._started_at)
         server.follow(self._health)
         announced = self._announced()
         # The objects made so far live as long as the daemon: the garbage collector need not visit them again.
@@ -141,6 +148,7 @@ class Application:
             for task in tasks:
                 task.cancel()
         engine.end_streams()
+        await engine.access.tokens.flush()
         await server.stop(self._config.stop_deadline / 2 if self._replaced is None else 0)
         await engine.runs.close()
         await adapters.launcher.close()
@@ -187,7 +195,8 @@ class Application:
     def _announced(self) -> bool:
         """Writes toband.json for clients. A disk that takes no writes does not prevent serving."""
         try:
-            self._state.announce(self._listen, self._started_at, __version__)
+            doors = [(door.address, door.role.label if door.role else "none") for door in self._doors]
+            self._state.announce(doors, self._started_at, __version__)
         except OSError as error:
             log.error("cannot write toband.json", action="announce_failed", error=str(error))
             return False

@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -14,14 +14,17 @@ from typing import Any
 import uuid_utils
 
 from toban.definition.timing.business_days import default_calendar
+from toban.token_text import TokenText
 from toband import __version__
 from toband.alarm.alarm_clock import ApsAlarmClock
+from toband.app.access_parts import AccessParts
 from toband.app.adapters import Adapters, SystemClock
 from toband.app.run_parts import RunParts
 from toband.app.step_settings import rules_of
 from toband.config import Config
 from toband.domain.transition import Ids
 from toband.engine.access.audit_log import AuditLog
+from toband.engine.access.door import Door
 from toband.engine.access.permissions import Permissions
 from toband.engine.definitions.applier import Applier
 from toband.engine.definitions.catalog import Workflows
@@ -67,10 +70,12 @@ class EngineParts:
         parser: DefinitionParser,
         clock: SystemClock,
         *,
-        listen: list[str],
+        doors: Sequence[Door],
+        admin: TokenText | None,
         tools: str,
         started_at: datetime,
     ) -> None:
+        listen = [door.address for door in doors]
         self.health = health
         self.clock = clock
         store, files, launcher = adapters.store, adapters.files, adapters.launcher
@@ -114,11 +119,12 @@ class EngineParts:
             clock,
             ids,
             self.notifier,
-            server=listen[0],
+            server=_address_for_steps(doors),
             tools=tools,
             rules=rules,
         )
         self.permissions = Permissions(store, self.runs.grants_of)
+        self.access = AccessParts(config, store, clock, self.runs.active.run, admin=admin)
         self.control = RunControl(self.runs.active, store, clock, remove=self.retention.remove)
         self.log_streams = LogStreams(
             store=store,
@@ -242,6 +248,7 @@ class EngineParts:
             self.file_watches.run(),
             self.calendars.run(),
             self.keys.watch(),
+            *self.access.companions(),
         ]
 
     def end_streams(self) -> None:
@@ -253,6 +260,12 @@ class EngineParts:
         self.scheduling.changed()
         self.events.changed()
         self.file_watches.changed()
+
+
+def _address_for_steps(doors: Sequence[Door]) -> str:
+    """The address in the environment of steps: a socket that requires a credential, as theirs is, if there is one."""
+    own = [door.address for door in doors if door.address.startswith("unix://") and door.role is None]
+    return own[0] if own else doors[0].address
 
 
 def _retention_rules(config: Config) -> Rules:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from toband.api.access_rules import rules_of
+from toband.api.access_service import AccessService
 from toband.api.all_runs_watch_rpc import AllRunsWatchRpc
 from toband.api.artifact_rpcs import ArtifactRpcs
+from toband.api.audit_rpcs import AuditRpcs
 from toband.api.audited_calls import AuditedCalls
-from toband.api.call_limits import Lanes
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
-from toband.api.interceptor import CallGate
 from toband.api.job_service import JobService
 from toband.api.lock_messages import LockMessages
 from toband.api.run_service import RunService
@@ -22,19 +22,19 @@ from toband.api.secret_service import SecretService
 from toband.api.summary_rpcs import SummaryRpcs
 from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
+from toband.app.access_parts import user_name
 from toband.app.adapters import Adapters
 from toband.app.engine_parts import EngineParts
 from toband.config import Config
-from toband.engine.access.authentication import Authenticator
-from toband.engine.access.live_streams import LiveStreams
+from toband.engine.access.door import Door
 from toband.engine.runs.run_progress import RunProgress
-from toband.memory_trim import Trimmer
 
 
 async def start_services(
-    config: Config, adapters: Adapters, engine: EngineParts, *, listen: list[str], started_at: datetime
+    config: Config, adapters: Adapters, engine: EngineParts, *, doors: Sequence[Door], started_at: datetime
 ) -> None:
     store = adapters.store
+    access = engine.access
     locks = LockMessages(engine.runs.lock_table, engine.runs.active)
     progress = RunProgress(engine.runs.active, adapters.logs)
     runs = RunService(
@@ -54,17 +54,17 @@ async def start_services(
         artifacts=ArtifactRpcs(engine.run_artifacts),
     )
     schedules = ScheduleRpcs(engine.outlook, engine.backfill, store)
-    gate = CallGate(
-        lanes=Lanes(),
-        rules=rules_of(),
-        authenticator=Authenticator(),
-        permissions=engine.permissions,
-        audit=AuditedCalls(engine.audit_log, engine.clock),
-        streams=LiveStreams(),
-        trimmer=Trimmer(),
-    )
     await adapters.server.start(
-        gate,
+        access.gate(engine.permissions, AuditedCalls(engine.audit_log, engine.clock)),
+        access.logins,
+        access=AccessService(
+            tokens=access.tokens,
+            clock=engine.clock,
+            doors=doors,
+            user=user_name(),
+            step_user=config.step_user,
+            audit=AuditRpcs(engine.audit_log, store),
+        ),
         workflows=WorkflowService(engine.workflows, store, schedules, SummaryRpcs(store, engine.clock)),
         jobs=JobService(engine.workflows, engine.runs.intake, store, runs, schedules),
         runs=runs,
@@ -74,7 +74,7 @@ async def start_services(
         secrets=SecretService(engine.secret_admin, engine.keys),
         system=SystemService(
             config=config,
-            listen=listen,
+            listen=[door.address for door in doors],
             started_at=started_at,
             store=store,
             launcher=adapters.launcher,

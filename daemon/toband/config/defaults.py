@@ -8,12 +8,14 @@ from collections.abc import Mapping
 
 from toband.config.value_checks import is_zone
 
+SYSTEM_STATE_DIR = "/var/lib/toban"
+
 
 def default_state_dir(environment: Mapping[str, str]) -> str:
     if sys.platform == "win32":
         return os.path.join(environment.get("PROGRAMDATA", r"C:\ProgramData"), "Toban")
     if os.geteuid() == 0:
-        return "/var/lib/toban"
+        return SYSTEM_STATE_DIR
     home = environment.get("HOME", os.path.expanduser("~"))
     return os.path.join(environment.get("XDG_STATE_HOME") or f"{home}/.local/state", "toban")
 
@@ -30,6 +32,29 @@ def host_timezone() -> str:
     return name if name and is_zone(name) else "UTC"
 
 
-def default_listen(state_dir: str) -> str:
-    """A Unix socket protected by file permissions; on Windows, where gRPC has none, a free port."""
-    return "127.0.0.1:0" if sys.platform == "win32" else f"unix://{state_dir}/toban.sock"
+def default_listen(state_dir: str) -> list[str | dict[str, str]]:
+    """A socket of the user who starts the daemon, who is its administrator.
+
+    The daemon of the system has another one for the group `toban`. On Windows, where gRPC has no sockets, a free port.
+    """
+    if sys.platform == "win32":
+        return ["127.0.0.1:0"]
+    if os.geteuid() != 0 or state_dir != SYSTEM_STATE_DIR:
+        return [f"unix://{state_dir}/toban.sock"]
+    group = {"group": "toban"} if _group_exists("toban") else {}
+    return [
+        f"unix://{state_dir}/admin.sock",
+        {"address": f"unix://{state_dir}/toban.sock", "role": "editor"} | group,
+    ]
+
+
+def _group_exists(name: str) -> bool:
+    if sys.platform == "win32":
+        return False
+    import grp
+
+    try:
+        grp.getgrnam(name)
+    except KeyError:
+        return False
+    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from toband.config.access_settings import check_certificates, check_issuers, check_tokens
 from toband.config.listeners import check_listen
 from toband.config.secret_providers import check_providers
 from toband.config.value_checks import (
@@ -77,9 +78,20 @@ KEYS: Mapping[str, Callable[[Any], Any]] = {
     "retention.compress_after": or_none(check_duration),
     "secrets.key_file": check_path,
     "secrets.providers": check_providers,
+    "tls.certificate": check_path,
+    "tls.key": check_path,
+    "tls.client_ca": check_path,
+    "tls.client_certificates": one_of(("off", "required")),
+    "access.tokens": check_tokens,
+    "access.certificates": check_certificates,
+    "access.issuers": check_issuers,
     "log.level": one_of(_LEVELS),
     "log.format": one_of(_FORMATS),
     "log.file": check_path,
 }
-PATHS = frozenset({"state_dir", "definitions", "secrets.key_file", "log.file"})
+FILE_ONLY = frozenset({"access.tokens", "access.certificates", "access.issuers"})
+"""Keys with tables, which variables cannot hold."""
+PATHS = frozenset(
+    {"state_dir", "definitions", "secrets.key_file", "log.file", "tls.certificate", "tls.key", "tls.client_ca"}
+)
 """Keys with paths, which may be relative to the configuration file."""

@@ -13,9 +13,9 @@ from toban.definition import format_size
 from toban.definition.scalars.names import check_name
 from toban.definition.scripts.shells import DEFAULT_SHELL
 from toband.config.defaults import default_listen, default_state_dir, host_timezone
-from toband.config.keys import KEYS, PATHS
+from toband.config.keys import FILE_ONLY, KEYS, PATHS
 from toband.config.listeners import check_listen
-from toband.config.settings import LOCKS, Config, ConfigError
+from toband.config.settings import LOCKS, Config, ConfigError, TlsSettings
 from toband.config.value_checks import check_count
 
 GIB = 1024**3
@@ -52,7 +52,7 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
     state_dir = values.setdefault("state_dir", default_state_dir(environment))
     if "listen" not in values:
         try:
-            values["listen"] = check_listen([default_listen(state_dir)])
+            values["listen"] = check_listen(default_listen(state_dir))
         except ValueError as error:
             problems.append(f"listen (by default in the state directory): {error}")
     if problems:
@@ -100,6 +100,15 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         compress_after=values.get("retention.compress_after", 600.0),
         secrets_key_file=values.get("secrets.key_file", ""),
         secret_providers=values.get("secrets.providers", {}),
+        tls=TlsSettings(
+            certificate=values.get("tls.certificate", ""),
+            key=values.get("tls.key", ""),
+            client_ca=values.get("tls.client_ca", ""),
+            client_certificates=values.get("tls.client_certificates", "off"),
+        ),
+        access_tokens=values.get("access.tokens", ()),
+        access_certificates=values.get("access.certificates", ()),
+        access_issuers=values.get("access.issuers", ()),
         log_level=values.get("log.level", "info"),
         log_format=values.get("log.format", "auto"),
         log_file=values.get("log.file", ""),
@@ -130,7 +139,8 @@ def _variable(key: str) -> str:
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {key: environment[_variable(key)] for key in KEYS if environment.get(_variable(key))}
+    known = [key for key in KEYS if key not in FILE_ONLY and environment.get(_variable(key))]
+    found: dict[str, Any] = {key: environment[_variable(key)] for key in known}
     for each in filter(None, environment.get(_variable("locks"), "").split(",")):
         name, _, size = each.partition("=")
         found[f"{LOCKS}{name.strip()}"] = size.strip()

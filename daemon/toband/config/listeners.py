@@ -1,42 +1,157 @@
-"""The addresses that the daemon listens on."""
+"""The addresses that the daemon listens on, each with the role of callers without a credential."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from toband.config.value_checks import check_text, shown
+from toband.config.value_checks import check_role, check_text, one_of, shown
+from toband.domain.identity import Role
 
 SOCKET_PATH_MOST = 107
 _PORT = re.compile("[0-9]{1,5}")
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[0-9A-Za-z.-]+")
+_MODE = re.compile("0?[0-7]{3}")
+_OWNER = 0o600
+_GROUP = 0o660
 
 
-def check_listen(value: Any) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenAddress:
+    """`address` is `unix:///path`, `127.0.0.1:PORT` without TLS, or `tls://HOST:PORT`."""
+
+    address: str
+    role: Role | None = None
+    """The role of a caller without a credential; None: a credential is required."""
+    mode: int = _OWNER
+    """Of a socket."""
+    group: str = ""
+    """The owning group of a socket; empty: that of the daemon."""
+    client_certificates: str = ""
+    """Of a TLS address: `off` or `required`; empty: as `[tls]` says."""
+
+    @property
+    def path(self) -> str:
+        """Of a socket; else empty."""
+        return self.address.removeprefix("unix://") if self.address.startswith("unix://") else ""
+
+    @property
+    def tls(self) -> bool:
+        return self.address.startswith("tls://")
+
+    @property
+    def host_and_port(self) -> str:
+        return self.address.removeprefix("tls://")
+
+    def shown(self) -> Any:
+        """As it may be written."""
+        values: dict[str, Any] = {"address": self.address, "role": self.role.label if self.role else "none"}
+        if self.path:
+            values["mode"] = f"{self.mode:04o}"
+        if self.group:
+            values["group"] = self.group
+        if self.client_certificates:
+            values["client_certificates"] = self.client_certificates
+        return self.address if self == _plain(self.address) else values
+
+
+def check_listen(value: Any) -> tuple[ListenAddress, ...]:
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not items:
         raise ValueError(f"found {shown(value)}, expected addresses such as unix:///path or 127.0.0.1:0")
-    return tuple(_address(check_text(item).strip()) for item in items)
+    return tuple(_table(each) if isinstance(each, Mapping) else _plain(check_text(each)) for each in items)
+
+
+def _plain(text: str) -> ListenAddress:
+    """A socket is its owner's; a port is open to everybody who can connect, and so requires a credential."""
+    address = _address(text.strip())
+    return ListenAddress(address=address, role=Role.ADMIN if address.startswith("unix://") else None)
+
+
+def _table(table: Mapping[str, Any]) -> ListenAddress:
+    unknown = set(table) - {*_FIELDS, "address"}
+    if unknown:
+        raise ValueError(f"unknown key {min(unknown)!r} (known: address, {', '.join(_FIELDS)})")
+    if "address" not in table:
+        raise ValueError(f"found {shown(dict(table))}, expected an `address`")
+    address = _address(check_text(table["address"]).strip())
+    values: dict[str, Any] = {}
+    for key, check in _FIELDS.items():
+        if key in table:
+            try:
+                values[key] = check(table[key])
+            except ValueError as error:
+                raise ValueError(f"{address}: {key}: {error}") from None
+    if address.startswith("unix://"):
+        values.setdefault("role", Role.ADMIN)
+        values.setdefault("mode", _OWNER if values["role"] is Role.ADMIN else _GROUP)
+    elif "mode" in values or "group" in values:
+        raise ValueError(f"{address}: only a socket (unix:///path) has a mode and a group")
+    if address.startswith("tls://"):
+        if values.get("role") is not None:
+            raise ValueError(f"{address}: role: an address with TLS always requires a credential; omit the role")
+    elif "client_certificates" in values:
+        raise ValueError(f"{address}: client_certificates: only an address with TLS (tls://HOST:PORT) has them")
+    return ListenAddress(address=address, **values)
+
+
+def _mode(value: Any) -> int:
+    if isinstance(value, str) and _MODE.fullmatch(value):
+        return int(value, 8)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 0o777:
+        return value
+    raise ValueError(f'found {shown(value)}, expected a mode such as "0660"')
+
+
+def _group(value: Any) -> str:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else check_text(value)
+    if not text or "\0" in text:
+        raise ValueError(f"found {shown(value)}, expected the name of a group")
+    return text
+
+
+_FIELDS: Mapping[str, Callable[[Any], Any]] = {
+    "role": check_role(none=True),
+    "mode": _mode,
+    "group": _group,
+    "client_certificates": one_of(("off", "required")),
+}
 
 
 def _address(text: str) -> str:
     if text.startswith("unix://"):
-        path = text.removeprefix("unix://")
-        if not path.startswith("/"):
-            raise ValueError(f"found {shown(text)}, expected an absolute path as in unix:///run/toban.sock")
-        if "," in path:
-            raise ValueError(
-                f"the socket path {path} contains a comma, which separates addresses; choose another with `listen`"
-            )
-        if len(os.fsencode(path)) > SOCKET_PATH_MOST:
-            raise ValueError(
-                f"the socket path {path} is {len(os.fsencode(path))} bytes long, the system allows at most "
-                f"{SOCKET_PATH_MOST}; choose a shorter one with `listen`"
-            )
-        return text
+        return _socket(text)
+    given = text
+    tls = text.startswith("tls://")
+    text = text.removeprefix("tls://").removeprefix("tcp://")
     host, colon, port = text.rpartition(":")
-    if not colon or not _PORT.fullmatch(port) or int(port) > 65535:
-        raise ValueError(f"found {shown(text)}, expected unix:///path or 127.0.0.1:PORT")
-    if host not in ("127.0.0.1", "localhost", "[::1]"):
-        raise ValueError(f"refusing to listen on {text!r}: without TLS only 127.0.0.1, localhost or [::1] are allowed")
+    if not colon or not _PORT.fullmatch(port) or int(port) > 65535 or not _HOST.fullmatch(host):
+        raise ValueError(f"found {shown(given)}, expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT")
+    if tls:
+        return f"tls://{text}"
+    if host not in _LOOPBACK:
+        raise ValueError(
+            f"refusing to listen on {given!r}: without TLS only 127.0.0.1, localhost or [::1] are allowed; "
+            f"use tls://{text}"
+        )
+    return text
+
+
+def _socket(text: str) -> str:
+    path = text.removeprefix("unix://")
+    if not path.startswith("/"):
+        raise ValueError(f"found {shown(text)}, expected an absolute path as in unix:///run/toban.sock")
+    if "," in path:
+        raise ValueError(
+            f"the socket path {path} contains a comma, which separates addresses; choose another with `listen`"
+        )
+    if len(os.fsencode(path)) > SOCKET_PATH_MOST:
+        raise ValueError(
+            f"the socket path {path} is {len(os.fsencode(path))} bytes long, the system allows at most "
+            f"{SOCKET_PATH_MOST}; choose a shorter one with `listen`"
+        )
     return text

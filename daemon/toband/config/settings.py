@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from toban.definition import format_duration, format_size
+from toband.config.listeners import ListenAddress
 from toband.config.secret_providers import ProviderSettings
 from toband.config.value_checks import without_password
+from toband.domain.credential_rules import CertificateRule, ConfiguredToken, IssuerRules
 
 LOCKS = "locks."
 """Before the name of a lock, in the keys of sizes."""
@@ -23,9 +25,21 @@ class ConfigError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """Paths of files in PEM."""
+
+    certificate: str = ""
+    """The certificate of the daemon, then those of the authorities between it and a root."""
+    key: str = ""
+    client_ca: str = ""
+    client_certificates: str = "off"
+    """Of addresses that do not say it themselves: `off` or `required`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     state_dir: str
-    listen: tuple[str, ...]
+    listen: tuple[ListenAddress, ...]
     database: str
     timezone: str
     """The IANA name of the default time zone of schedules, and of `blackout`."""
@@ -81,6 +95,10 @@ class Config:
     secrets_key_file: str
     """Empty: a credential of the systemd unit, or a file in the state directory."""
     secret_providers: Mapping[str, ProviderSettings]
+    tls: TlsSettings
+    access_tokens: tuple[ConfiguredToken, ...]
+    access_certificates: tuple[CertificateRule, ...]
+    access_issuers: tuple[IssuerRules, ...]
     log_level: str
     log_format: str
     log_file: str
@@ -90,7 +108,7 @@ class Config:
         """Key, value and source of every setting, with passwords hidden."""
         values: dict[str, Any] = {
             "state_dir": self.state_dir,
-            "listen": list(self.listen),
+            "listen": [each.shown() for each in self.listen],
             "database": without_password(self.database),
             "timezone": self.timezone,
             "calendar": self.calendar,
@@ -131,6 +149,15 @@ class Config:
             "retention.compress_after": _shown_duration(self.compress_after),
             "secrets.key_file": self.secrets_key_file,
             **{f"secrets.providers.{name}": each.shown for name, each in sorted(self.secret_providers.items())},
+            "tls.certificate": self.tls.certificate,
+            "tls.key": self.tls.key,
+            "tls.client_ca": self.tls.client_ca,
+            "tls.client_certificates": self.tls.client_certificates,
+            "access.tokens": [f"{each.name} ({each.grant.role.label})" for each in self.access_tokens],
+            "access.certificates": [
+                f"{each.subject_cn or each.san} ({each.grant.role.label})" for each in self.access_certificates
+            ],
+            "access.issuers": [f"{each.label}: {each.issuer}" for each in self.access_issuers],
             "log.level": self.log_level,
             "log.format": self.log_format,
             "log.file": self.log_file,

@@ -13,6 +13,7 @@ from toban.definition import parse_duration, parse_size
 from toban.definition.scripts.shells import check_shell
 from toban.definition.timing.blackouts import parse_blackout
 from toban.definition.timing.business_days import default_calendar
+from toband.domain.identity import Role
 
 MOST = 2**31 - 1
 T = TypeVar("T")
@@ -93,6 +94,13 @@ def one_of(choices: Sequence[str]) -> Callable[[Any], str]:
         return str(value)
 
     return check
+
+
+def check_role(*, none: bool = False) -> Callable[[Any], Role | None]:
+    """With `none`, that text is no role."""
+    known = [each.label for each in Role] + ["none"] * none
+    choose = one_of(known)
+    return lambda value: None if choose(value) == "none" else Role[str(value).upper()]
 
 
 def check_timezone(value: Any) -> str:

@@ -38,6 +38,7 @@ EngineError
 ├── InvalidCredentialError      has its reason
 ├── NotPermittedError           has its reason
 ├── TokenNotFoundError
+├── ConfiguredTokenError
 ├── StoppingError
 └── RefusedError                has the health condition that is the cause
     └── DiskFullError           has the path and the free space
@@ -355,6 +356,12 @@ class NotPermittedError(EngineError):
 class TokenNotFoundError(EngineError):
     def __init__(self, token: str) -> None:
         super().__init__(f"there is no token {token!r}, or it was revoked before")
+        self.token = token
+
+
+class ConfiguredTokenError(EngineError):
+    def __init__(self, token: str) -> None:
+        super().__init__(f"token {token!r} is defined by the configuration: remove it there, and restart the daemon")
         self.token = token
 
 

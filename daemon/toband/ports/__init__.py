@@ -124,6 +124,7 @@ from toband.ports.secrets import (
     StoredSealKey,
     StoredSecret,
 )
+from toband.ports.signed_tokens import BadSignedTokenError, SignedTokens
 from toband.ports.store import (
     DatabaseChecks,
     Store,
@@ -167,6 +168,7 @@ __all__ = [
     "AuditStore",
     "AuditedCall",
     "AwaitedFiles",
+    "BadSignedTokenError",
     "Boot",
     "CalendarFiles",
     "Clock",
@@ -253,6 +255,7 @@ __all__ = [
     "SecretSource",
     "SecretStore",
     "SecretUnavailableError",
+    "SignedTokens",
     "Space",
     "StepProcess",
     "StoppedError",

@@ -102,12 +102,13 @@ def test_another_database_in_the_place_of_the_open_one_is_not_taken_for_it(daemo
 
 
 def test_a_socket_that_was_deleted_is_made_again(daemon: Daemon) -> None:
-    path = daemon.state_dir / "toban.sock"
+    path, login = daemon.state_dir / "toban.sock", daemon.state_dir / "toban.sock.login"
     for _ in range(2):
         daemon.system.GetInfo(system_pb2.GetInfoRequest(), timeout=20)
         path.unlink()
-        wait_until(path.exists, "the socket is not there again")
-        assert stat.S_IMODE(os.stat(path).st_mode) == 0o660
+        login.unlink()
+        wait_until(lambda: path.exists() and login.exists(), "the sockets are not there again")
+        assert stat.S_IMODE(os.stat(path).st_mode) == stat.S_IMODE(os.stat(login).st_mode) == 0o600
         # The connection of before still works, and so does a new one.
         daemon.system.GetInfo(system_pb2.GetInfoRequest(), timeout=20)
         daemon._drop_channel()
@@ -115,6 +116,7 @@ def test_a_socket_that_was_deleted_is_made_again(daemon: Daemon) -> None:
     assert condition(daemon, "socket") is None
     assert daemon.stop() == 0
     assert not path.exists()
+    assert not login.exists()
 
 
 def test_a_socket_that_cannot_be_made_again_is_told(daemon: Daemon) -> None:

@@ -17,6 +17,7 @@ import grpc
 import pytest
 
 from helpers.daemon import Daemon, run_state, running_daemon
+from helpers.refusal import refused
 from helpers.small_disk import read_only
 from toban.v1 import system_pb2, system_pb2_grpc
 
@@ -84,17 +85,24 @@ def test_the_real_port_is_announced_and_served(daemon: Daemon) -> None:
     assert host == "127.0.0.1"
     assert int(port) > 0
     assert f"127.0.0.1:{port}" in daemon.log.read_text(), "it is printed too"
+    token = (daemon.state_dir / "admin.token").read_text().strip()
     with grpc.insecure_channel(listen[1]) as channel:
-        info = system_pb2_grpc.SystemServiceStub(channel).GetInfo(system_pb2.GetInfoRequest(), timeout=20)
+        system = system_pb2_grpc.SystemServiceStub(channel)
+        refusal = refused(lambda: system.GetInfo(system_pb2.GetInfoRequest(), timeout=20))
+        metadata = (("authorization", f"Bearer {token}"),)
+        info = system.GetInfo(system_pb2.GetInfoRequest(), timeout=20, metadata=metadata)
+    assert refusal.reason == "CREDENTIAL_REQUIRED"
     assert info.pid == daemon.pid
     assert list(info.listen) == listen
+    assert facts["doors"] == [{"address": listen[0], "role": "admin"}, {"address": listen[1], "role": "none"}]
 
 
-def test_only_owner_and_group_can_come_near(daemon: Daemon) -> None:
+def test_only_the_owner_can_come_near(daemon: Daemon) -> None:
     def mode(name: str) -> int:
         return stat.S_IMODE((daemon.state_dir / name).stat().st_mode)
 
-    assert mode("toban.sock") == 0o660
+    assert mode("toban.sock") == 0o600
+    assert mode("admin.token") == 0o600
     assert mode("toban.db") == 0o600
     assert mode("runs") == 0o700
     assert mode("") & 0o007 == 0

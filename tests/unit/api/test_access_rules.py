@@ -9,14 +9,14 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from toban.v1 import access_rule_pb2
-from toband.api.access_rules import NoAccessRuleError, rules_of
+from toband.api.access_rules import NoAccessRuleError, access_rules
 from toband.api.call_limits import ALL_SERVED
 from toband.domain.access_rule import AccessRule, CallTarget
 from toband.domain.identity import Role
 
 
 def test_every_method_that_is_served_has_a_rule_and_health_needs_no_identity() -> None:
-    rules = rules_of()
+    rules = access_rules()
     assert set(rules) == {f"/{service.full_name}/{method.name}" for service in ALL_SERVED for method in service.methods}
     assert {name for name, rule in rules.items() if rule is None} == {
         "/grpc.health.v1.Health/Check",
@@ -26,7 +26,7 @@ def test_every_method_that_is_served_has_a_rule_and_health_needs_no_identity() -
 
 
 def test_a_rule_is_read_as_the_contract_says() -> None:
-    rules = rules_of()
+    rules = access_rules()
     assert rules["/toban.v1.RunService/StartRun"] == AccessRule(
         method="RunService/StartRun",
         role=Role.OPERATOR,
@@ -54,4 +54,4 @@ def test_a_service_with_a_method_without_a_rule_is_refused() -> None:
     without = SimpleNamespace(name="Fancy", GetOptions=descriptor_pb2.MethodOptions)
     service = SimpleNamespace(name="OtherService", full_name="toban.v1.OtherService", methods=[without])
     with pytest.raises(NoAccessRuleError, match=r"OtherService/Fancy"):
-        rules_of([service], own=[service])
+        access_rules([service], own=[service])

@@ -66,6 +66,7 @@ CASES: list[tuple[Exception, str, str]] = [
     *[(errors.InvalidCredentialError("why", each), "UNAUTHENTICATED", each.value) for each in errors.CredentialReason],
     *[(errors.NotPermittedError("why", each), "PERMISSION_DENIED", each.value) for each in errors.PermissionReason],
     (errors.TokenNotFoundError("ci"), "NOT_FOUND", "TOKEN_NOT_FOUND"),
+    (errors.ConfiguredTokenError("ci"), "FAILED_PRECONDITION", "TOKEN_IN_CONFIGURATION"),
     (TokenExistsError("ci"), "ALREADY_EXISTS", "TOKEN_EXISTS"),
     (errors.RunTerminalError(RUN), "FAILED_PRECONDITION", "RUN_ALREADY_TERMINAL"),
     (errors.RunActiveError(RUN), "FAILED_PRECONDITION", "RUN_NOT_TERMINAL"),

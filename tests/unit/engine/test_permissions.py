@@ -12,7 +12,7 @@ from contract.builders import NOW, launched, new_id, save, stored_run, text
 from contract.scheduled import reminder
 from doubles.store import FaultyStore
 from toban.v1 import dead_letter_pb2, event_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2
-from toband.api.access_rules import rules_of
+from toband.api.access_rules import access_rules
 from toband.domain.access_rule import AccessRule
 from toband.domain.authority import Authority
 from toband.domain.identity import Identity, IdentityKind, Narrowing, Role, StepIdentity, token_identity
@@ -22,7 +22,7 @@ from toband.engine.access.permissions import Permissions
 from toband.engine.errors import NotPermittedError, PermissionReason
 from toband.store import SqlStore
 
-RULES = {rule.method: rule for rule in rules_of().values() if rule is not None}
+RULES = {rule.method: rule for rule in access_rules().values() if rule is not None}
 MINE = Narrowing(workflows=("mine",))
 OPS = Narrowing(labels=(("team", "ops"),))
 

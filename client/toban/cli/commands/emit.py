@@ -144,11 +144,16 @@ def note_pending(here: Session, event: event_pb2.Event) -> None:
 
 def _why_nothing(client: SyncClient, event: event_pb2.Event) -> list[str]:
     from toban.cli.render.event_text import why_nothing
+    from toban.sdk import Refused
     from toban.v1 import event_pb2
 
     if event.state != event_pb2.EVENT_STATE_RESOLVED:
         return []
     if event.reason:
         return [f"started no runs: {event.reason}"]
-    first, *lines = why_nothing(client.resolve_event(event_id=event.id))
+    try:
+        first, *lines = why_nothing(client.resolve_event(event_id=event.id))
+    except Refused:
+        # A step may emit events, but not see who listens.
+        return ["started no runs"]
     return [f"started no runs: {first}", *lines]

@@ -7,7 +7,8 @@ from contextvars import ContextVar
 from toband.domain.identity import Identity
 
 _IDENTITY: ContextVar[Identity | None] = ContextVar("call_identity", default=None)
-_SOURCE: ContextVar[str] = ContextVar("call_source", default="")
+_ADDRESS: ContextVar[str] = ContextVar("call_address", default="")
+_PEER: ContextVar[str] = ContextVar("call_peer", default="")
 
 
 def current() -> Identity | None:
@@ -15,12 +16,18 @@ def current() -> Identity | None:
     return _IDENTITY.get()
 
 
+def address() -> str:
+    """The address of the daemon that was called; empty outside a call."""
+    return _ADDRESS.get()
+
+
 def source() -> str:
-    """The address of the daemon that was called, and the peer if it is known; empty outside a call."""
-    return _SOURCE.get()
+    """That address, and the peer if it is known; empty outside a call."""
+    return f"{_ADDRESS.get()} {_PEER.get()}".strip()
 
 
-def enter(identity: Identity, source: str) -> None:
-    """Sets both for the task of a call."""
+def enter(identity: Identity, address: str, peer: str) -> None:
+    """Sets them for the task of a call. `peer` is empty for a socket, whose peers have no address."""
     _IDENTITY.set(identity)
-    _SOURCE.set(source)
+    _ADDRESS.set(address)
+    _PEER.set(peer)

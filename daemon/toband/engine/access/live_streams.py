@@ -36,6 +36,10 @@ class LiveStreams:
                 if not ends:
                     del self._ends[credential]
 
+    def credentials(self) -> list[str]:
+        """Those with open streams."""
+        return list(self._ends)
+
     def end(self, credential: str, error: InvalidCredentialError) -> None:
         """Ends the streams that were opened with the credential."""
         for each in list(self._ends.pop(credential, {}).values()):

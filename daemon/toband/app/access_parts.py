@@ -1,0 +1,86 @@
+"""The parts that establish the identity of a call."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from toban.token_text import TokenText, new_token_text
+from toband.api.access_rules import access_rules
+from toband.api.audited_calls import AuditedCalls
+from toband.api.call_limits import Lanes
+from toband.api.interceptor import CallGate, PermissionCheck
+from toband.config import Config
+from toband.domain.credential_rules import ConfiguredToken, RoleGrant
+from toband.domain.identity import Role
+from toband.domain.run_model import Run
+from toband.engine.access.authentication import Authenticator
+from toband.engine.access.door import Door
+from toband.engine.access.external_identities import CertificateIdentities, IssuerIdentities
+from toband.engine.access.live_streams import LiveStreams
+from toband.engine.access.login_tokens import LoginTokens
+from toband.engine.access.step_tokens import StepTokens
+from toband.engine.access.tokens import Tokens
+from toband.memory_trim import Trimmer
+from toband.ports import AccessStore, Clock
+from toband.signed_credentials.certificate_reader import read_certificate
+from toband.signed_credentials.jwt_verifier import JwtVerifier
+from toband.state_dir import ADMIN_TOKEN
+
+
+class AccessParts:
+    """`admin` is a token that a file of the state directory has, for whom the file system lets read it."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: AccessStore,
+        clock: Clock,
+        active: Callable[[str], Run | None],
+        *,
+        admin: TokenText | None,
+    ) -> None:
+        configured = list(config.access_tokens)
+        if admin is not None:
+            configured.append(ConfiguredToken(name=ADMIN_TOKEN, digest=admin.digest, grant=RoleGrant(role=Role.ADMIN)))
+        self.streams = LiveStreams()
+        self.tokens = Tokens(store=store, clock=clock, streams=self.streams, configured=configured)
+        self.logins = LoginTokens(clock)
+        self.steps = StepTokens(active, self.streams)
+        self.authenticator = Authenticator(
+            tokens=self.tokens,
+            logins=self.logins,
+            steps=self.steps,
+            certificates=CertificateIdentities(config.access_certificates, read_certificate, clock),
+            issuers=IssuerIdentities(config.access_issuers, JwtVerifier(config.access_issuers)),
+        )
+
+    def gate(self, permissions: PermissionCheck, audit: AuditedCalls) -> CallGate:
+        return CallGate(
+            lanes=Lanes(),
+            rules=access_rules(),
+            authenticator=self.authenticator,
+            permissions=permissions,
+            audit=audit,
+            streams=self.streams,
+            trimmer=Trimmer(),
+        )
+
+    def companions(self) -> list[Coroutine[Any, Any, None]]:
+        return [self.tokens.note_uses(), self.steps.watch()]
+
+
+def admin_token_for(doors: Sequence[Door]) -> TokenText | None:
+    """A token for the user of a daemon with a port without TLS, which every user of this machine can reach."""
+    plain = [door for door in doors if "://" not in door.address and door.role is None]
+    return new_token_text() if plain else None
+
+
+def user_name() -> str:
+    """The user of this process."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return f"uid:{os.getuid()}" if hasattr(os, "getuid") else ""

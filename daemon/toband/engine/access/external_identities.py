@@ -1,0 +1,85 @@
+"""Identities that others vouch for: client certificates and signed tokens, by the rules of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import structlog
+
+from toband.domain.credential_rules import CertificateFacts, CertificateRule, IssuerRules
+from toband.domain.identity import Identity, IdentityKind
+from toband.engine.errors import CredentialReason, InvalidCredentialError
+from toband.ports import BadSignedTokenError, Clock, SignedTokens
+
+log = structlog.get_logger()
+
+
+class CertificateIdentities:
+    """`read` reads a certificate in PEM; it raises ValueError."""
+
+    def __init__(
+        self, rules: Sequence[CertificateRule], read: Callable[[bytes], CertificateFacts], clock: Clock
+    ) -> None:
+        self._rules = rules
+        self._read = read
+        self._clock = clock
+
+    def identify(self, certificate: bytes) -> Identity:
+        """The handshake has verified the certificate. Raises InvalidCredentialError."""
+        try:
+            facts = self._read(certificate)
+        except ValueError as error:
+            raise _invalid(f"the client certificate cannot be read: {error}") from None
+        if facts.not_after <= self._clock.now():
+            raise _expired()
+        rule = next((each for each in self._rules if each.matches(facts)), None)
+        if rule is None:
+            raise _invalid(f"no rule of access.certificates matches the client certificate of {facts.subject_cn!r}")
+        name = rule.name or facts.subject_cn or next(iter(facts.san), "")
+        if not name or not name.isprintable():
+            raise _invalid("the client certificate has no usable name")
+        return Identity(
+            name=f"certificate:{name}",
+            kind=IdentityKind.CERTIFICATE,
+            role=rule.grant.role,
+            narrowing=rule.grant.narrowing,
+            aliases=frozenset({name}),
+            expires_at=facts.not_after,
+        )
+
+
+class IssuerIdentities:
+    def __init__(self, issuers: Sequence[IssuerRules], signed: SignedTokens) -> None:
+        self._issuers = {each.issuer: each for each in issuers}
+        self._signed = signed
+
+    async def identify(self, text: str) -> Identity:
+        """`text` is a JWT. Raises InvalidCredentialError."""
+        try:
+            issuer, claims = await self._signed.verify(text)
+        except BadSignedTokenError as error:
+            raise (_expired() if error.expired else _invalid(f"a signed token was refused: {error}")) from None
+        rules = self._issuers[issuer]
+        grant, name = rules.grant(claims), rules.name(claims)
+        if grant is None:
+            raise _invalid(f"no rule of the issuer {issuer} matches the claims of {name!r}")
+        if not name:
+            raise _invalid(f"a signed token of {issuer} has no usable claim {rules.name_claim!r}")
+        return Identity(
+            name=f"{rules.label}:{name}",
+            kind=IdentityKind.ISSUER,
+            role=grant.role,
+            narrowing=grant.narrowing,
+            expires_at=datetime.fromtimestamp(claims["exp"], UTC),
+        )
+
+
+def _expired() -> InvalidCredentialError:
+    return InvalidCredentialError("the credential has expired", CredentialReason.EXPIRED)
+
+
+def _invalid(why: str) -> InvalidCredentialError:
+    """`why` is for the log: the caller learns nothing."""
+    log.info("a credential was refused", action="credential_refused", reason=why)
+    return InvalidCredentialError("the credential is not valid", CredentialReason.INVALID)

@@ -1,0 +1,71 @@
+"""Verifies signed tokens (JWT) with the keys of their issuers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jwt
+
+from toband.domain.credential_rules import IssuerRules
+from toband.ports import BadSignedTokenError
+from toband.signed_credentials.key_sets import KeySet, file_reader, url_reader
+
+ALGORITHMS: Mapping[str, Sequence[str]] = {
+    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    "EC": ("ES256", "ES384", "ES512"),
+    "OKP": ("EdDSA",),
+}
+"""By the kind of a key. Only asymmetric ones: a public key must never be taken for a shared secret."""
+SKEW = 30.0
+"""Seconds by which the clocks of the issuer and of this machine may differ."""
+
+
+class JwtVerifier:
+    """`toband.ports.SignedTokens`."""
+
+    def __init__(self, issuers: Sequence[IssuerRules]) -> None:
+        self._issuers = {each.issuer: (each, _key_set(each)) for each in issuers}
+
+    async def verify(self, text: str) -> tuple[str, Mapping[str, Any]]:
+        try:
+            header = jwt.get_unverified_header(text)
+            issuer = jwt.decode(text, options={"verify_signature": False}).get("iss")
+        except jwt.PyJWTError as error:
+            raise BadSignedTokenError(str(error)) from None
+        known = self._issuers.get(issuer) if isinstance(issuer, str) else None
+        if known is None:
+            raise BadSignedTokenError("the issuer is not configured")
+        rules, keys = known
+        key_id = header.get("kid")
+        key = await keys.find(key_id if isinstance(key_id, str) else None)
+        return rules.issuer, _claims(text, key, header, rules)
+
+
+def _claims(text: str, key: jwt.PyJWK, header: Mapping[str, Any], rules: IssuerRules) -> Mapping[str, Any]:
+    """Raises BadSignedTokenError."""
+    facts: Mapping[str, Any] = key._jwk_data
+    allowed = ALGORITHMS.get(str(facts.get("kty")), ())
+    if header.get("alg") not in allowed or facts.get("alg", header["alg"]) != header["alg"]:
+        raise BadSignedTokenError("the algorithm is not allowed")
+    try:
+        claims: Mapping[str, Any] = jwt.decode(
+            text,
+            key=key.key,
+            algorithms=list(allowed),
+            audience=rules.audience,
+            issuer=rules.issuer,
+            leeway=SKEW,
+            options={"require": ["exp", "iss", "aud"]},
+        )
+    except jwt.ExpiredSignatureError as error:
+        raise BadSignedTokenError(str(error), expired=True) from None
+    except (jwt.PyJWTError, ValueError, TypeError) as error:
+        raise BadSignedTokenError(str(error)) from None
+    return claims
+
+
+def _key_set(rules: IssuerRules) -> KeySet:
+    if rules.jwks_file:
+        return KeySet(rules.jwks_file, file_reader(rules.jwks_file))
+    return KeySet(rules.jwks_url, url_reader(rules.jwks_url))
