@@ -96,6 +96,8 @@ def test_every_command(toban: Toban, tmp_path: Path, monkeypatch: pytest.MonkeyP
     runs(check, tmp_path)
     events_and_schedules(check)
     the_daemon(check)
+    access(check, tmp_path)
+    secrets(check)
     contexts(check)
     removals(check)
     assert check.seen == set(VERBS)
@@ -217,6 +219,32 @@ def the_daemon(check: Checked) -> None:
     assert check("system drain") == {"draining": True, "changed": True}
     assert check("system resume") == {"draining": False, "changed": True}
     check("system reload")
+
+
+def access(check: Checked, tmp_path: Path) -> None:
+    assert check("whoami")["identity"]["role"] == "admin"
+    assert check("access show")["doors"][0]["role"] == "admin"
+    made = check("access init", "--dir", str(tmp_path / "tls"), "--host", "localhost")
+    assert len(made["files"]) == 6
+    assert len(check("access renew", "--dir", str(tmp_path / "tls"))["files"]) == 4
+    created = check("tokens create", "ci", "--role", "viewer", "--workflows", "x-*", "--expires", "1d")
+    assert created["text"].startswith(f"toban_{created['token']['id']}_")
+    assert [each["name"] for each in check("tokens list")] == ["ci"]
+    assert check("tokens revoke", "ci")[0]["state"] == "revoked"
+    newest = check("audit list")[0]
+    assert newest["method"] == "AccessService/RevokeToken"
+    assert check("audit show", str(newest["sequence"])) == newest
+    assert check("audit verify")["last_sequence"] >= newest["sequence"]
+
+
+def secrets(check: Checked) -> None:
+    check("secrets set", "password", stdin="six characters\n")
+    assert [each["name"] for each in check("secrets list")] == ["password"]
+    check("secrets grant", "password", "good")
+    assert check("secrets show", "password")["name"] == "password"
+    check("secrets revoke", "password", "good")
+    check("secrets rotate-key")
+    check("secrets delete", "password")
 
 
 def contexts(check: Checked) -> None:

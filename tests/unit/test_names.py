@@ -31,10 +31,11 @@ CLASSES = {
 }
 MODULES = {
     "__main__": (2, "the programs toban and toband"),
-    "access": (3, "port, store and engine"),
+    "access": (5, "port, store, engine, SDK and command"),
     "artifacts": (3, "port, adapter and SDK"),
     "attempt_file": (2, "POSIX and Windows"),
     "attempts": (2, "port and store"),
+    "audit": (2, "port and command"),
     "awaited_files": (2, "port and adapter"),
     "backfill": (2, "engine and command"),
     "dead_letters": (5, "port, store, engine, SDK and command"),
@@ -62,6 +63,7 @@ MODULES = {
     "store": (2, "port and adapter"),
     "summaries": (2, "port and store"),
     "system": (2, "SDK and command"),
+    "tokens": (2, "engine and command"),
     "watched_paths": (2, "port and adapter"),
     "workflow": (2, "definition and toban.workflow"),
     "workflows": (2, "SDK and command"),

@@ -41,8 +41,14 @@ SECTIONS: Final = {
     "Daemon": (
         ProgramEntry("dev", "Run a daemon in the foreground, to try things out.", "dev"),
         ProgramEntry("locks", "Show which runs and steps hold locks and wait for them.", "locks"),
-        ProgramEntry("secrets", "Store secrets, and grant them to workflows.", "secrets"),
         ProgramEntry("system", "Inspect and maintain the daemon.", "system"),
+    ),
+    "Access": (
+        ProgramEntry("whoami", "Show who you are to the daemon, and what you may do.", "whoami"),
+        ProgramEntry("access", "Show who may reach the daemon; make certificates.", "access"),
+        ProgramEntry("tokens", "Create, list and revoke tokens.", "tokens"),
+        ProgramEntry("secrets", "Store secrets, and grant them to workflows.", "secrets"),
+        ProgramEntry("audit", "Show, verify and export the audit log.", "audit"),
     ),
     "Short forms": (
         ProgramEntry("ps", "List active runs with their steps.", words=("runs", "list", "--active")),

@@ -22,7 +22,7 @@ _IDENTITY: Final = {
     "CREDENTIAL_INVALID": "the token is unknown to this daemon; an admin creates one with `toban tokens create`",
     "CREDENTIAL_EXPIRED": "an admin creates a new token with `toban tokens create`",
     "CREDENTIAL_REVOKED": "an admin creates a new token with `toban tokens create`",
-    "ROLE_REQUIRED": "`toban whoami` shows who you are; an admin gives roles with `toban tokens create`",
+    "ROLE_REQUIRED": "`toban whoami` shows who you are and what you may do",
     "WORKFLOW_NOT_PERMITTED": "`toban whoami` shows which workflows you are limited to",
     "TLS_CERTIFICATE_EXPIRED": "the server needs a new certificate: `toban access init`, or your CA",
     "TLS_CERTIFICATE_NOT_YET_VALID": "check the clocks of both machines",

@@ -191,4 +191,4 @@ def _recorded(directory: str) -> tuple[Address, str] | None:
     except (OSError, ValueError, LookupError, TypeError, RecursionError, InvalidArgument, StopIteration):
         return None
     token_file = os.path.join(directory, TOKEN_FILE)
-    return local, token_file if os.path.exists(token_file) else ""
+    return local, token_file if os.access(token_file, os.R_OK) else ""

@@ -8,6 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from toban.sdk.access import AccessCalls
 from toban.sdk.address import Address
 from toban.sdk.artifacts import ArtifactCalls
 from toban.sdk.connection import Connection
@@ -39,6 +40,7 @@ class Client(
     DeadLetterCalls,
     SecretCalls,
     SystemCalls,
+    AccessCalls,
 ):
     """Runs as objects (`run`, `find_run`, `find_runs`), and one method per RPC of `toban.v1` with its messages.
 

@@ -246,6 +246,14 @@ class SyncClient(Blocking[Client]):
     reload = blocking(Client.reload)
     resume = blocking(Client.resume)
 
+    who_am_i = blocking(Client.who_am_i)
+    get_access = blocking(Client.get_access)
+    create_token = blocking(Client.create_token)
+    list_tokens = iterating(Client.list_tokens)
+    revoke_token = blocking(Client.revoke_token)
+    list_audit_entries = iterating(Client.list_audit_entries)
+    verify_audit = blocking(Client.verify_audit)
+
     def run_async(self, work: Callable[[Client], Coroutine[Any, Any, _Result]]) -> _Result:
         """Runs `work` with the asynchronous client, on the same connection, and waits for its result."""
         return self._wait(lambda: work(self._target))

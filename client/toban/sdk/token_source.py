@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 import time
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -67,10 +66,8 @@ class TokenFile:
         return self._text != refused
 
 
-@dataclass(frozen=True, slots=True)
-class _Login:
-    text: str
-    until: float  # on time.time()
+# The text of a token, and on time.time() until when it is used.
+_Login = tuple[str, float]
 
 
 class LoginSocket:
@@ -84,13 +81,13 @@ class LoginSocket:
 
     async def token(self) -> str:
         known = self._known.get(self._path)
-        if known is None or known.until < time.time():
+        if known is None or known[1] < time.time():
             known = self._known[self._path] = await _log_in(f"{self._path}{LOGIN_SUFFIX}")
-        return known.text
+        return known[0]
 
     def renew(self, refused: str) -> bool:
         known = self._known.get(self._path)
-        if known is not None and known.text == refused:
+        if known is not None and known[0] == refused:
             del self._known[self._path]
         # Without a token another try would end the same.
         return bool(refused)
@@ -113,8 +110,8 @@ async def _log_in(path: str) -> _Login:
         text = checked_token(str(answer["token"]), "of the daemon")
         until = datetime.fromisoformat(answer["expires_at"]).timestamp()
     except (OSError, ValueError, LookupError, TypeError, RecursionError, TimeoutError, InvalidArgument):
-        return _Login("", time.time() + _ABSENT_FOR)
-    return _Login(text, until - _LOGIN_MARGIN)
+        return "", time.time() + _ABSENT_FOR
+    return text, until - _LOGIN_MARGIN
 
 
 if sys.platform == "win32":

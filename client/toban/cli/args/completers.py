@@ -44,6 +44,11 @@ ACTIONS: Final = (
 )
 
 
+def token_names(ctx: CommandContext, incomplete: str) -> list[str]:
+    """Names of tokens."""
+    return _matching(incomplete, _ask(ctx, lambda client: [one.name for one in islice(client.list_tokens(), _MOST)]))
+
+
 def workflow_names(ctx: CommandContext, incomplete: str) -> list[str]:
     """Names of workflows."""
     return _matching(incomplete, _ask(ctx, _workflows))

@@ -24,6 +24,22 @@ def time_option(text: str, option: str, what: str) -> datetime | None:
         raise Failure(f"cannot {what}: {option}: {error}", Exit.USAGE) from error
 
 
+def expiry_option(text: str, option: str, what: str) -> datetime | None:
+    """A time in the future, such as `90d` from now or a date; None if it is empty. Raises Failure to do `what`."""
+    if not text:
+        return None
+    now = datetime.now(UTC)
+    try:
+        length = _length(text)
+        at = now + length if length is not None else parse_since(text, now)
+    except (ValueError, OverflowError):
+        message = f"{text!r} is neither a duration such as 90d nor a date such as 2027-01-31"
+        raise Failure(f"cannot {what}: {option}: {message}", Exit.USAGE) from None
+    if at <= now:
+        raise Failure(f"cannot {what}: {option}: {text} is not in the future", Exit.USAGE)
+    return at
+
+
 def parse_since(text: str, now: datetime) -> datetime:
     """Parses `5m`, `1h30m ago`, or a time with a zone. Raises ValueError."""
     return _parsed(text, now, _SINCE)
@@ -37,12 +53,19 @@ def parse_at(text: str, now: datetime) -> datetime:
     return _parsed(text, now, f"{_SINCE}, or 18:00 for today")
 
 
+def _length(text: str) -> timedelta | None:
+    """A duration such as `1h30m`; None if the text is none. Raises OverflowError."""
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+
+
 def _parsed(text: str, now: datetime, expected: str) -> datetime:
-    ago = text.removesuffix(" ago").rstrip()
-    parts = _PART.findall(ago)
     try:
-        if parts and "".join(number + unit for number, unit in parts) == ago:
-            return now - timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+        length = _length(text.removesuffix(" ago").rstrip())
+        if length is not None:
+            return now - length
         at = datetime.fromisoformat(text)
     except OverflowError:
         raise ValueError(f"{text!r} is out of range: expected {expected}") from None

@@ -155,6 +155,13 @@ def _tell(address: str, directory: str, *, keep: bool) -> None:
     complain("       Ctrl-C stops it; in another terminal run:")
     # On standard output, for scripts.
     print(f"export TOBAN_SERVER={address}", flush=True)
+    if token_file := _token_file(address, directory):
+        print(f"export TOBAN_TOKEN_FILE={token_file}", flush=True)
+
+
+def _token_file(address: str, directory: str) -> str:
+    """The file with the token for a port, which a socket does not need."""
+    return "" if address.startswith("unix:") else os.path.join(directory, "admin.token")
 
 
 def _stop(daemon: subprocess.Popen[bytes], directory: str, *, cancel: bool) -> None:
@@ -163,7 +170,7 @@ def _stop(daemon: subprocess.Popen[bytes], directory: str, *, cancel: bool) -> N
     complain("toban: stopping")
     address = _announced(directory, daemon.pid)
     if cancel and address:
-        _cancel_runs(address)
+        _cancel_runs(address, _token_file(address, directory))
     if sys.platform == "win32":
         daemon.send_signal(signal.CTRL_BREAK_EVENT)
     else:
@@ -175,7 +182,7 @@ def _stop(daemon: subprocess.Popen[bytes], directory: str, *, cancel: bool) -> N
         daemon.wait()
 
 
-def _cancel_runs(address: str) -> None:
+def _cancel_runs(address: str, token_file: str) -> None:
     """Cancels active runs: steps outlive a daemon, but must not outlive its state."""
     quiet_grpc()
     from toban.sdk import SyncClient, TobanError
@@ -184,7 +191,7 @@ def _cancel_runs(address: str) -> None:
     active = (run_pb2.RUN_STATE_PENDING, run_pb2.RUN_STATE_RUNNING)
     deadline = time.monotonic() + _CANCEL_DEADLINE
     try:
-        with SyncClient(address, retry_for=0) as client:
+        with SyncClient(address, token_file=token_file, retry_for=0) as client:
             runs = list(client.list_runs(states=active))
             # The second cancel ends finally steps that take too long.
             for within in (deadline - _CANCEL_DEADLINE / 2, deadline):

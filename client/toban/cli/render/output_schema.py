@@ -18,12 +18,32 @@ from toban.cli.render.message_data import (
     is_map,
     map_value,
 )
-from toban.v1 import dead_letter_pb2, event_pb2, job_pb2, run_pb2, schedule_pb2, secret_pb2, system_pb2, workflow_pb2
+from toban.v1 import (
+    access_pb2,
+    dead_letter_pb2,
+    event_pb2,
+    job_pb2,
+    run_pb2,
+    schedule_pb2,
+    secret_pb2,
+    system_pb2,
+    workflow_pb2,
+)
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-_FILES: Final = (workflow_pb2, job_pb2, run_pb2, dead_letter_pb2, event_pb2, schedule_pb2, secret_pb2, system_pb2)
+_FILES: Final = (
+    workflow_pb2,
+    job_pb2,
+    run_pb2,
+    dead_letter_pb2,
+    event_pb2,
+    schedule_pb2,
+    secret_pb2,
+    system_pb2,
+    access_pb2,
+)
 
 _TEXT: Final = {"type": "string"}
 _FLAG: Final = {"type": "boolean"}
@@ -117,6 +137,10 @@ _LOG_LINE: Final = _object(
     }
 )
 
+_ACCESS_FILES: Final = _object(
+    {"files": _list(_TEXT), "token": _object({"name": _TEXT, "id": _TEXT, "text": _TEXT}), "config": _TEXT}
+)
+
 VERBS: Final[dict[str, dict[str, Any]]] = {
     "init": _object({"name": _TEXT, "files": _list(_TEXT)}),
     "apply": _list(_APPLIED),
@@ -200,6 +224,16 @@ VERBS: Final[dict[str, dict[str, Any]]] = {
     "system drain": _DRAINING,
     "system resume": _DRAINING,
     "system reload": _message("ReloadResponse"),
+    "whoami": _message("WhoAmIResponse"),
+    "access show": _message("GetAccessResponse"),
+    "access init": _ACCESS_FILES,
+    "access renew": _object({"files": _list(_TEXT)}),
+    "tokens create": _message("CreateTokenResponse"),
+    "tokens list": _list(_message("Token")),
+    "tokens revoke": _list(_message("Token")),
+    "audit list": _list(_message("AuditEntry")),
+    "audit show": _message("AuditEntry"),
+    "audit verify": _message("VerifyAuditResponse"),
     "context add": _CONTEXT,
     "context use": {"anyOf": [_CONTEXT, {"type": "null"}]},
     "context list": _list(_CONTEXT),

@@ -109,11 +109,12 @@ class Command:
 
 
 class Group:
-    """A noun, such as `runs`, with commands by name."""
+    """A noun, such as `runs`, with commands by name. `default` is the command that the noun alone means, if any."""
 
-    def __init__(self, *, name: str, help: str) -> None:  # noqa: A002
+    def __init__(self, *, name: str, help: str, default: str = "") -> None:  # noqa: A002
         self.name = name
         self.help = help
+        self.default = default
         self._commands: dict[str, Command] = {}
 
     @property

@@ -96,6 +96,8 @@ class Program:
         if isinstance(command, Command):
             return Found(command, context, rest)
         rest = Parser(context, self.shared, lenient=lenient).parse(rest, to_command=True)
+        if not rest and command.default and not lenient:
+            rest = [command.default]
         if not rest:
             return Found(command, context, rest)
         verb, *rest = rest
