@@ -1,4 +1,7 @@
-"""`-o json` of every command, against a real daemon: what it writes follows the schema that `toban schema` prints."""
+"""Every command against a real daemon: `-o json` follows the schema that `toban schema` prints, and `-q` adds nothing.
+
+With `-q` a command that succeeds writes its result to standard output, and nothing but warnings to standard error.
+"""
 
 from __future__ import annotations
 
@@ -46,15 +49,47 @@ steps: {only: {run: 'true'}}
 """
 
 
+ONCE = {
+    *(
+        "init",
+        "import crontab",
+        "import systemd",
+        "run",
+        "jobs run",
+        "emit",
+        "schedule",
+        "workflows delete",
+        "jobs delete",
+    ),
+    *(
+        "workflows restore",
+        "jobs restore",
+        "runs cancel",
+        "runs approve",
+        "runs delete",
+        "runs retry",
+        "runs artifacts",
+    ),
+    *("dead-letters discard", "dead-letters requeue", "schedules cancel", "system drain", "system resume"),
+    *("secrets grant", "secrets revoke", "secrets delete"),
+    *("context add", "context rename", "context remove", "context show"),
+}
+"""Commands that do not do the same, or not say the same, when they are repeated."""
+
+
 class Checked:
     """Runs commands, checks what they write, and remembers which it has run."""
 
     def __init__(self, toban: Toban) -> None:
         self.toban = toban
         self.seen: set[str] = set()
+        self.tables: set[str] = set()
 
     def __call__(self, verb: str, *arguments: str, lines: bool = False, **options: Any) -> Any:
-        said: Said = self.toban(*verb.split(), *arguments, "-o", "json", **options)
+        said: Said = self.toban(*verb.split(), *arguments, "-q", "-o", "json", **options)
+        self.quiet(said, options)
+        if verb not in ONCE:
+            self.table(verb, *arguments, **options)
         found = [json.loads(line) for line in said.out.splitlines()] if lines else [said.data]
         assert found, said.err
         validator = Draft202012Validator(strict(self.toban("schema", *verb.split()).data))
@@ -62,6 +97,17 @@ class Checked:
             validator.validate(each)
         self.seen.add(verb)
         return found if lines else found[0]
+
+    def table(self, verb: str, *arguments: str, **options: Any) -> str:
+        """Writes for people."""
+        said = self.toban(*verb.split(), *arguments, "-q", **options)
+        self.quiet(said, options)
+        self.tables.add(verb)
+        return said.out
+
+    def quiet(self, said: Said, options: dict[str, Any]) -> None:
+        others = [line for line in said.err.splitlines() if not line.startswith("toban: warning: ")]
+        assert not others or options.get("code"), others
 
 
 def strict(schema: Any) -> Any:
@@ -99,8 +145,10 @@ def test_every_command(toban: Toban, tmp_path: Path, monkeypatch: pytest.MonkeyP
     access(check, tmp_path)
     secrets(check)
     contexts(check)
+    quietly(check, tmp_path)
     removals(check)
     assert check.seen == set(VERBS)
+    assert check.tables == set(VERBS) - {"events watch"}
 
 
 def definitions(check: Checked, tmp_path: Path) -> None:
@@ -209,9 +257,16 @@ def events_and_schedules(check: Checked) -> None:
 def the_daemon(check: Checked) -> None:
     assert "good" in [each["name"] for each in check("status")["summaries"]]
     check("status", "good")
-    assert check("top")["running_runs"] == 0
+    assert check("top", "--once")["running_runs"] == 0
     check("locks list")
     check("locks release", "db")
+    assert check("secrets set", "db_password", stdin="sesame-open\n")["name"] == "db_password"
+    check("secrets grant", "db_password", "good")
+    check("secrets revoke", "db_password", "good")
+    assert [each["name"] for each in check("secrets list")] == ["db_password"]
+    check("secrets show", "db_password")
+    check("secrets rotate-key")
+    check("secrets delete", "db_password")
     check("system info")
     check("system config")
     check("system gc", "--dry-run")
@@ -255,6 +310,45 @@ def contexts(check: Checked) -> None:
     check("context show", "prod")
     check("context rename", "prod", "production")
     check("context remove", "production")
+
+
+def quietly(check: Checked, tmp_path: Path) -> None:
+    """For people, what is not repeated above."""
+    check.table("init", "other", "--dir", str(tmp_path))
+    check.table("import crontab", str(tmp_path / "crontab"), "--to", str(tmp_path / "again"), "--skip")
+    check.table("import systemd", str(tmp_path / "units" / "backup.timer"), "--to", str(tmp_path / "again"))
+    assert re.fullmatch(r"good#\d+ succeeded after .*\n", check.table("run", "good", "--wait"))
+    check.table("runs artifacts", "good")
+    check.table("jobs run", "upload", "--wait")
+    check.table("run", "asks")
+    check.table("runs approve", "asks")
+    check.table("run", "asks")
+    check.table("runs cancel", "asks", "--wait")
+    check.table("run", "bad", "--wait", code=1)
+    check.table("runs retry", "bad", "--wait", code=1)
+    letters = check("dead-letters list")
+    check.table("dead-letters discard", letters[0]["id"])
+    check.table("dead-letters requeue", letters[1]["id"])
+    check.table("runs delete", check("runs list", "--workflow", "good")[0]["id"])
+    check.table("emit", "ORDER_PAID", "--wait")
+    check.table("schedule", "every day at 16:00", "--subject", "issue-2", "--action", "reminder")
+    check.table("schedules cancel", "--subject", "issue-2")
+    for noun, name in (("workflows", "good"), ("jobs", "upload")):
+        check.table(f"{noun} restore", name, "2")
+    check.table("system drain")
+    check.table("system resume")
+    check.table("context add", "quiet")
+    check.table("context show", "quiet")
+    check.table("context rename", "quiet", "silent")
+    check.table("context remove", "silent")
+    check.table("secrets set", "other", stdin="sesame-close\n")
+    check.table("secrets grant", "other", "good")
+    check.table("secrets revoke", "other", "good")
+    check.table("secrets delete", "other")
+    check.toban("apply", "-", stdin="name: gone\ndescription: x\nsteps: {a: {run: 'true'}}\n")
+    check.table("workflows delete", "gone")
+    check.toban("apply", "-", stdin="jobs: {gone: {description: x, run: 'true'}}\n")
+    check.table("jobs delete", "gone")
 
 
 def removals(check: Checked) -> None:

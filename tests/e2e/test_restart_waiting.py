@@ -452,7 +452,7 @@ def test_a_run_that_was_replaced_makes_room_for_the_other(life: Life) -> None:
     old, new = life.ended("replace"), life.ended("replace 2")
     assert (run_state(old), old.error_message) == (
         "CANCELLED",
-        f"cancelled: replaced by run {new.id}",
+        f"cancelled: replaced by run {new.workflow}#{new.number}",
     )
     assert run_state(new) == "SUCCEEDED"
     assert life.witness("replace") == ["begun", "begun"]

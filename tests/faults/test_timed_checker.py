@@ -251,7 +251,7 @@ FORGERIES: list[tuple[Callable[[Forged], object], str]] = [
     (lambda made: made.change_run(8, state="RUNNING"), "has not come to its end"),
     (lambda made: made.change_run(8, state="FAILED"), "the machine did not go down"),
     (lambda made: made.change_run(8, state="CANCELLED"), "nobody cancelled it"),
-    (lambda made: _be_replaced_by(made, "run-6"), "the other one is older"),
+    (lambda made: _be_replaced_by(made, "w#6"), "the other one is older"),
     (_forget_the_boot, "0 lines of b"),
     (_boot_twice, "2 lines of b"),
     (lambda made: made.boot(START + 11), "no boot was then"),
@@ -274,7 +274,7 @@ def test_an_overlap_with_a_run_that_exists_is_no_defect() -> None:
     "forge",
     [
         _shut,
-        lambda made: _be_replaced_by(made, "run-10"),
+        lambda made: _be_replaced_by(made, "w#10"),
         lambda made: made.change_run(20, state="FAILED"),
     ],
 )

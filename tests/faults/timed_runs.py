@@ -116,7 +116,8 @@ def _wrong_end(
         case "SUCCEEDED":
             return "" if run.id in told.done else "its step did not come to its end"
         case "CANCELLED":
-            other = runs.get(run.error.removeprefix(REPLACED))
+            name = run.error.removeprefix(REPLACED)
+            other = next((each for each in runs.values() if f"{each.workflow}#{each.number}" == name), None)
             if workflow.overlap != "replace" or other is None or other.workflow != run.workflow:
                 return "nobody cancelled it"
             return "" if other.number > run.number else "the other one is older"

@@ -200,7 +200,7 @@ def _too_many_calls(error: TooManyCallsError) -> status_pb2.Status:
 
 def _dead_letter_closed(error: DeadLetterClosedError) -> status_pb2.Status:
     letter = error.letter
-    outcome = f"requeued as run {letter.requeued_as}" if letter.requeued_as else "discarded"
+    outcome = f"requeued as run {error.run or letter.requeued_as}" if letter.requeued_as else "discarded"
     return _make(
         FAILED_PRECONDITION,
         f"the dead letter was already {outcome}",

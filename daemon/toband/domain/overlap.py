@@ -72,8 +72,8 @@ def may_queue(workflow: Workflow | None, run: Run) -> bool:
 
 def replacements(
     rule: OverlapRule, run: Run, waiting: Sequence[Run], begun: Sequence[Run]
-) -> Iterator[tuple[str, str]]:
-    """The runs that are cancelled when `run` joins the others, each with the run that replaces it.
+) -> Iterator[tuple[str, Run]]:
+    """The ids of the runs that are cancelled when `run` joins the others, each with the run that replaces it.
 
     None unless runs replace each other; then the newest stays. `begun` are in start order. Run numbers decide, not ids:
     the clock may have been set back before a restart. A backfill has one run for each due time: none replaces another.
@@ -84,11 +84,11 @@ def replacements(
     begun = [other for other in begun if other.trigger is not Trigger.BACKFILL]
     newer = next((other for other in (*waiting, *begun) if other.number > run.number), None)
     if newer is not None:
-        yield run.id, newer.id
+        yield run.id, newer
     oldest = begun[: max(0, len(begun) - rule.limit + 1)]
     for other in (*waiting, *oldest):
         if other.number < run.number:
-            yield other.id, run.id
+            yield other.id, run
 
 
 def skipped(active_run: str) -> NotStarted:

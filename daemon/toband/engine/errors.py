@@ -145,13 +145,13 @@ class NothingToRunError(EngineError):
 class NoPriorResultError(EngineError):
     """A chosen step needs the result of a step that is not chosen and has never succeeded.
 
-    `run_id` is the run that was to provide the result; empty: any run of the workflow.
+    `run` was to provide the result; None: any run of the workflow.
     """
 
-    def __init__(self, step: str, run_id: str = "") -> None:
-        where = f"in run {run_id}" if run_id else "in any stored run"
+    def __init__(self, step: str, run: Run | None = None) -> None:
+        where = f"in run {run.name}" if run is not None else "in any stored run"
         super().__init__(f"step {step!r} has no result {where}; select it too")
-        self.step, self.run_id = step, run_id
+        self.step, self.run_id = step, run.id if run is not None else ""
 
 
 class QueueFullError(EngineError):
@@ -220,9 +220,9 @@ class StepNotSkippableError(EngineError):
 
 
 class StepNotFoundError(EngineError):
-    def __init__(self, run_id: str, step: str) -> None:
-        super().__init__(f"run {run_id} has no step {step!r}")
-        self.run_id, self.step = run_id, step
+    def __init__(self, run: Run, step: str) -> None:
+        super().__init__(f"run {run.name} has no step {step!r}")
+        self.run_id, self.step = run.id, step
 
 
 class NotWaitingError(EngineError):

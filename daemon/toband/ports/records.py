@@ -192,11 +192,11 @@ class RunGoneError(Exception):
 
 
 class DeadLetterClosedError(Exception):
-    """The dead letter was requeued or discarded before. `letter` says by whom, and as which run."""
+    """The dead letter was requeued or discarded before. `letter` says by whom; `run` is the name of the run, if any."""
 
-    def __init__(self, letter: DeadLetter) -> None:
+    def __init__(self, letter: DeadLetter, run: str = "") -> None:
         super().__init__(letter.id)
-        self.letter = letter
+        self.letter, self.run = letter, run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,7 @@ steps: {wait: {run: sleep 60, kill_grace: 1s}}
     for replaced in (first, second):
         run = daemon.wait_run(replaced)
         assert run_state(run) == "CANCELLED"
-        assert "replaced by run" in run.error_message
+        assert "replaced by run newest#" in run.error_message
     daemon.wait_started(third, "wait")
     daemon.cancel(third)
 

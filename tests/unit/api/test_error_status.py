@@ -43,7 +43,7 @@ CASES: list[tuple[Exception, str, str]] = [
     (errors.VersionNotFoundError("w", 3), "NOT_FOUND", "VERSION_NOT_FOUND"),
     (errors.RunNotFoundError("r"), "NOT_FOUND", "RUN_NOT_FOUND"),
     (errors.NeverRunError("w"), "NOT_FOUND", "RUN_NOT_FOUND"),
-    (errors.StepNotFoundError("r", "s"), "NOT_FOUND", "STEP_NOT_FOUND"),
+    (errors.StepNotFoundError(RUN, "s"), "NOT_FOUND", "STEP_NOT_FOUND"),
     (errors.AttemptNotFoundError("a"), "NOT_FOUND", "PROCESS_EXECUTION_NOT_FOUND"),
     (errors.ArtifactNotFoundError("r", "s", "n"), "NOT_FOUND", "ARTIFACT_NOT_FOUND"),
     (errors.DeadLetterNotFoundError("d"), "NOT_FOUND", "DEAD_LETTER_NOT_FOUND"),

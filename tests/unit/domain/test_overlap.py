@@ -94,11 +94,11 @@ def test_a_limit_is_reached_by_as_many_active_runs() -> None:
 def test_only_the_newest_run_stays() -> None:
     alone, two = OverlapRule(Overlap.REPLACE, 1, None), OverlapRule(Overlap.REPLACE, 2, None)
     first, second, third = (replace(RUN, id=str(number), number=number) for number in (1, 2, 3))
-    assert list(replacements(alone, third, [second], [first])) == [("2", "3"), ("1", "3")]
-    assert list(replacements(alone, first, [second], [third])) == [("1", "2")]
+    assert list(replacements(alone, third, [second], [first])) == [("2", third), ("1", third)]
+    assert list(replacements(alone, first, [second], [third])) == [("1", second)]
     # A slot is free for it.
     assert list(replacements(two, third, [], [first])) == []
-    assert list(replacements(two, third, [], [first, second])) == [("1", "3")]
+    assert list(replacements(two, third, [], [first, second])) == [("1", third)]
     assert not list(replacements(OverlapRule(Overlap.QUEUE, 1, QUEUE_LIMIT), third, [second], [first]))
 
 

@@ -17,6 +17,7 @@ from toband.domain.emitted_events import (
     EventState,
 )
 from toband.domain.not_started import NotStarted, NotStartedReason
+from toband.domain.run_model import Run
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.schedules.due_times import Upcoming
 from toband.engine.schedules.fire_explanation import FireFacts, Near, explain_fires
@@ -234,7 +235,7 @@ def test_a_schedule_of_a_subject_is_told_as_an_event() -> None:
 @pytest.mark.parametrize(
     ("became", "said"),
     [
-        ({"runs": (row("other", run_id="r1"), row("w", run_id="r2"))}, "; it started run r2."),
+        ({"runs": (row("other", run_id="r1"), row("w", run_id="r2"))}, "; it started run w#2."),
         (
             {"runs": (row("other", run_id="r1"), row("w", reason=NotStarted(NotStartedReason.DISABLED)))},
             "; not started: disabled.",
@@ -255,7 +256,9 @@ def test_what_the_event_of_a_subject_started_is_told(became: dict[str, Any], sai
     fire = replace(FIRE, run_id="", event_id="e1")
     late = replace(fire, outcome=FireOutcome.CAUGHT_UP)
     other = replace(fire, event_id="e2")
-    lines = explain_fires(replace(KNOWN, fires=(fire, late, other), emitted={"e1": event}))[1:4]
+    run = Run(id="r2", workflow="w", version=1, number=2, created_at=DUE)
+    known = replace(KNOWN, fires=(fire, late, other), emitted={"e1": event}, runs={"r2": run})
+    lines = explain_fires(known)[1:4]
     assert lines[0].endswith(f"event e1 was emitted on time{said}")
     assert lines[1].endswith(f"event e1 was emitted for it at 2026-03-02 03:00:00 UTC{said}")
     assert lines[2].endswith("event e2 was emitted on time.")

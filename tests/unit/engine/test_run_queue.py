@@ -315,7 +315,7 @@ def test_of_runs_that_replace_each_other_the_newest_stays() -> None:
     )
     queue.enter(early)
     queue.restore([begun, queued])
-    cancelled = CancelRequested(reason="replaced by run 3")
+    cancelled = CancelRequested(reason="replaced by run w#3")
     assert cancelled in queued.posted
     assert cancelled in begun.posted
     assert early.posted == []
@@ -326,7 +326,7 @@ def test_an_older_run_does_not_replace_a_newer_one() -> None:
     newer, older = actor("2", RunState.RUNNING, Overlap.REPLACE), actor("1", RunState.PENDING, Overlap.REPLACE)
     queue.restore([newer, older])
     assert newer.posted == []
-    assert older.posted == [CancelRequested(reason="replaced by run 2")]
+    assert older.posted == [CancelRequested(reason="replaced by run w#2")]
 
 
 def test_who_only_lacks_a_slot_can_be_told_from_who_waits_for_its_own_workflow() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
@@ -15,7 +16,9 @@ from toband.engine.runs.run_log import ATTEMPTS_AT_ONCE, LARGE_PAGE, LogChunk, L
 from toband.ports import PAGE, LogKind, Logs, OutputEnd, Store
 
 FIRST_PAGES = 4 * 1024 * 1024
-"""Bytes that a stream returns in small pages first: its reader may stop reading."""
+"""Bytes that a stream returns in small pages first, and again after its reader was slow: it may stop reading."""
+SLOW_READER = 0.1
+"""Seconds that a reader may take for a page before it counts as slow."""
 LARGE_PAGES_OF_ALL = 4 * 1024 * 1024
 """Shared by all streams: with many streams, each gets small pages."""
 OUTPUT_END = 64 * 1024
@@ -87,7 +90,10 @@ class LogStreams:
                 run = await self._run(query.run_id)
                 over = not query.follow or self._over(query, run)
                 async for chunk in reader.chunks():
+                    given = time.monotonic()
                     yield chunk
+                    if time.monotonic() - given > SLOW_READER:
+                        reader.slow_down()
                 if over:
                     if run.launches > ATTEMPTS_AT_ONCE:
                         # A run that was deleted meanwhile has no more attempts, but that is not its end.
@@ -132,5 +138,5 @@ class LogStreams:
         if run is None:
             raise RunNotFoundError(query.run_id)
         if query.step and query.step.removesuffix(CHECK) not in run.steps:
-            raise StepNotFoundError(query.run_id, query.step)
+            raise StepNotFoundError(run, query.step)
         return run

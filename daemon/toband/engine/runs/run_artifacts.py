@@ -24,7 +24,7 @@ class RunArtifacts:
         """
         run = await self._run(run_id)
         if step and step not in run.steps:
-            raise StepNotFoundError(run_id, step)
+            raise StepNotFoundError(run, step)
         chosen = [each for each in run.steps.values() if not step or step in (each.id, each.parent)]
         chosen.sort(key=lambda each: (each.index, -1 if each.instance is None else each.instance))
         if not any(each.artifacts for each in chosen):
@@ -47,7 +47,7 @@ class RunArtifacts:
         """
         run = await self._run(run_id)
         if step not in run.steps:
-            raise StepNotFoundError(run_id, step)
+            raise StepNotFoundError(run, step)
         found = [each for each in run.steps[step].artifacts if each.name == name]
         if not found:
             raise ArtifactNotFoundError(run_id, step, name)

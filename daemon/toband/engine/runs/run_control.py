@@ -76,7 +76,7 @@ class RunControl:
             raise RunTerminalError(run)
         waiting = run.steps.get(step)
         if waiting is None:
-            raise StepNotFoundError(run_id, step)
+            raise StepNotFoundError(run, step)
         approvers = actor.plan.step(step).approvers
         if approvers and not by.is_among(approvers):
             raise NotApproverError(step, by, approvers)

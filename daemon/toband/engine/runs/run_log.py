@@ -144,6 +144,10 @@ class RunLog:
             self.position.tail, self.position.tail_below = query.tail, launches()
         self.complete = True
 
+    def slow_down(self) -> None:
+        """The next pages are small again: a page stays in memory until the reader takes it."""
+        self._given = 0
+
     async def chunks(self) -> AsyncIterator[LogChunk]:
         """Everything up to now."""
         if self._begins_tails:

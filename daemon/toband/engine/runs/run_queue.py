@@ -196,7 +196,7 @@ class RunQueue:
         waiting, begun = ([each.run for each in group.values()] for group in (line.waiting, line.begun))
         for cancelled, newer in replacements(rule, actor.run, waiting, begun):
             found = line.waiting.get(cancelled) or line.begun.get(cancelled) or actor
-            found.post(CancelRequested(reason=f"replaced by run {newer}"))
+            found.post(CancelRequested(reason=f"replaced by run {newer.name}"))
 
     def _locks_freed(self, ready: Collection[LockUser]) -> None:
         found = {user.run_id for user in ready if not user.step}

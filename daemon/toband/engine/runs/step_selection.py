@@ -131,7 +131,7 @@ class StepSelector:
                 sources[run_id] = await self._without_gone(source)
             step = sources[run_id].steps.get(name) if run_id else None
             if step is None or not _has_result(step):
-                raise NoPriorResultError(name, from_run)
+                raise NoPriorResultError(name, sources.get(from_run))
             kept |= borrow(plan, sources[run_id], name, at)
         return kept
 

@@ -13,6 +13,7 @@ from toban.definition.timing.due import describe
 from toban.quantity_text import duration_text
 from toband.domain.emitted_events import Emitted, EventState
 from toband.domain.not_started import NotStarted
+from toband.domain.run_model import Run, Trigger
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.engine.errors import ZoneGoneError
 from toband.engine.schedules.due_times import Upcoming, due_at_boot, jitter_by, zone_of
@@ -50,8 +51,8 @@ class FireFacts:
     """The types of events that start it."""
     emitted: Mapping[str, Emitted] = field(default_factory=dict)
     """The events emitted for due times, by id."""
-    backfilled: frozenset[str] = frozenset()
-    """The runs of `fires` that a backfill started."""
+    runs: Mapping[str, Run] = field(default_factory=dict)
+    """The runs of `fires` and of `emitted`, by id, if they are still stored."""
     locked: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The locks that runs of `fires` wait for, by run."""
     zones: Mapping[str, str] = field(default_factory=dict)
@@ -79,7 +80,10 @@ def _sentences(known: FireFacts) -> Iterator[str]:
     for fire in known.fires:
         started = _started(known, fire)
         zone = zones.get(fire.schedule_id) or _any_zone(known)
-        yield _backfilled(fire, zone) if fire.run_id in known.backfilled else _fire(fire, zone, started)
+        run = known.runs.get(fire.run_id)
+        backfilled = run is not None and run.trigger is Trigger.BACKFILL
+        made = _made(known, fire)
+        yield _backfilled(known, fire, zone) if backfilled else _fire(fire, zone, made, started)
     if known.asked is not None and not known.fires:
         yield from _undecided(known, known.asked)
     elif not known.fires:
@@ -165,20 +169,20 @@ def _start(due: Upcoming) -> str:
     return f"{jitter}, but no run starts then: {due.blackout}" if due.blackout else jitter
 
 
-def _fire(fire: Fire, zone: str, started: str) -> str:
-    """`started` says what its event started."""
+def _fire(fire: Fire, zone: str, made: str, started: str) -> str:
+    """`made` says what was made for it, and `started` what its event started."""
     due = _time(fire.due_at, zone)
     more = f" The same happened to {fire.more} earlier due times." if fire.more else ""
     match fire.outcome:
         case FireOutcome.FIRED:
             late = fire.at - fire.due_at
             when = f"{duration_text(late)} late" if late >= _LATE else "on time"
-            return f"It was due at {due}; {_made(fire)} {when}{started}."
+            return f"It was due at {due}; {made} {when}{started}."
         case FireOutcome.CAUGHT_UP:
             then = _time(fire.at, zone)
             also = f" It also stands for {fire.more} earlier due times." if fire.more else ""
-            made = f"{_made(fire)} for it at {then}{started}"
-            return f"It was due at {due}, when the daemon was not running; {made}.{also}"
+            caught_up = f"{made} for it at {then}{started}"
+            return f"It was due at {due}, when the daemon was not running; {caught_up}.{also}"
         case FireOutcome.SKIPPED:
             return f"It was due at {due} and was skipped: {_why(fire.reason)}.{more}"
         case FireOutcome.MISSED:
@@ -187,18 +191,23 @@ def _fire(fire: Fire, zone: str, started: str) -> str:
             assert_never(fire.outcome)
 
 
-def _backfilled(fire: Fire, zone: str) -> str:
+def _backfilled(known: FireFacts, fire: Fire, zone: str) -> str:
     due, then = _time(fire.due_at, zone), _time(fire.at, zone)
-    return f"It was due at {due}; a backfill started run {fire.run_id} for it at {then}."
+    return f"It was due at {due}; a backfill started run {_name(known, fire.run_id)} for it at {then}."
+
+
+def _name(known: FireFacts, run_id: str) -> str:
+    run = known.runs.get(run_id)
+    return run.name if run is not None else run_id
 
 
 def _why(reason: NotStarted | None) -> str:
     return reason.text if reason is not None else ""
 
 
-def _made(fire: Fire) -> str:
+def _made(known: FireFacts, fire: Fire) -> str:
     """The due time of a subject schedule emits an event, which starts the run."""
-    return f"run {fire.run_id} was started" if fire.run_id else f"event {fire.event_id} was emitted"
+    return f"run {_name(known, fire.run_id)} was started" if fire.run_id else f"event {fire.event_id} was emitted"
 
 
 def _started(known: FireFacts, fire: Fire) -> str:
@@ -212,7 +221,8 @@ def _started(known: FireFacts, fire: Fire) -> str:
         return f", and waits for {'lock' if len(locks) == 1 else 'locks'} {', '.join(locks)}" if locks else ""
     for run in event.runs:
         if run.workflow == known.workflow:
-            return f"; it started run {run.run_id}" if run.run_id else f"; not started: {_why(run.reason)}"
+            name = _name(known, run.run_id)
+            return f"; it started run {name}" if run.run_id else f"; not started: {_why(run.reason)}"
     if event.state is EventState.PENDING:
         return "; its runs are not decided yet"
     return f"; nothing was started: {event.reason}" if event.reason else ""

@@ -11,8 +11,8 @@ from itertools import islice, takewhile
 
 from toband.domain.emitted_events import Emitted
 from toband.domain.lock_rules import LockUser
-from toband.domain.run_model import Trigger
-from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
+from toband.domain.run_model import Run
+from toband.domain.schedule_model import Fire, ScheduleEntry
 from toband.engine.drain import DrainMode
 from toband.engine.errors import WorkflowNotFoundError, ZoneGoneError
 from toband.engine.execution.lock_table import LockTable
@@ -83,8 +83,8 @@ class ScheduleQueries:
             locked={fire.run_id: self._waits(fire.run_id) for fire in fires if fire.run_id},
             before=_near(before[0], entries) if before else None,
             events=_listened(stored),
-            emitted=await self._emitted(fires),
-            backfilled=await self._backfilled(fires),
+            emitted=(emitted := await self._emitted(fires)),
+            runs=await self._runs(fires, emitted),
             zones=await self._zones(fires, entries),
         )
         known = await asyncio.to_thread(self._looked_ahead, stored, told_of)
@@ -113,11 +113,11 @@ class ScheduleQueries:
         events = [await self._store.get_event(each) for each in sorted(ids)]
         return {event.id: event for event in events if event is not None}
 
-    async def _backfilled(self, fires: Sequence[Fire]) -> frozenset[str]:
-        """The runs that a backfill started, if they are still stored."""
-        late = sorted({fire.run_id for fire in fires if fire.outcome is FireOutcome.CAUGHT_UP})
-        found = [await self._store.get_run_page(each, limit=0) for each in late]
-        return frozenset(run.id for run in found if run is not None and run.trigger is Trigger.BACKFILL)
+    async def _runs(self, fires: Sequence[Fire], emitted: Mapping[str, Emitted]) -> Mapping[str, Run]:
+        """What was started for due times, by id, if it is still stored."""
+        ids = {fire.run_id for fire in fires}.union(run.run_id for event in emitted.values() for run in event.runs)
+        found = [await self._store.get_run_page(each, limit=0) for each in sorted(filter(None, ids))]
+        return {run.id: run for run in found if run is not None}
 
     async def _zones(self, fires: Sequence[Fire], entries: Sequence[ScheduleEntry]) -> Mapping[str, str]:
         """The zones of schedules that have ended, by id, if they are still stored."""

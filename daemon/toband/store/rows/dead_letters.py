@@ -9,12 +9,13 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, select, update
 
 from toband.domain.identity import Visible
-from toband.domain.run_model import DeadLetter, DeadLetterState, Run
+from toband.domain.run_model import DeadLetter, DeadLetterState, Run, run_name
 from toband.ports import DeadLetterClosedError, RunGoneError
 from toband.store.sql.keyset_paging import newest
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.row_codec import LETTER_COLUMNS, letter_from
 from toband.store.sql.tables import dead_letters as table
+from toband.store.sql.tables import runs
 from toband.store.sql.visible_rows import is_visible
 from toband.store.sql.writer import WriteSession
 
@@ -54,6 +55,13 @@ class SqlDeadLetters(OpenDatabase):
         return None if letter is None else (letter, closed)
 
 
+def _run_name(connection: Connection, letter: DeadLetter) -> str:
+    """The name of the run that it was requeued as; empty if there is none, or it was deleted."""
+    query = select(runs.c.workflow, runs.c.number).where(runs.c.id == letter.requeued_as)
+    found = connection.execute(query).first()
+    return run_name(*found) if found is not None else ""
+
+
 def requeue(session: WriteSession, letter_id: str, run: Run, by: str) -> None:
     """Closes the letter in the transaction that creates its run. Raises DeadLetterClosedError, RunGoneError."""
     if _close(session, letter_id, DeadLetterState.REQUEUED, run.created_at, by, run.id):
@@ -62,7 +70,7 @@ def requeue(session: WriteSession, letter_id: str, run: Run, by: str) -> None:
     if letter is None:
         # It was deleted with its run.
         raise RunGoneError(run.retry_of)
-    raise DeadLetterClosedError(letter)
+    raise DeadLetterClosedError(letter, _run_name(session.connection, letter))
 
 
 def _find(connection: Connection, letter_id: str) -> DeadLetter | None:
