@@ -18,6 +18,7 @@ import uuid_utils
 
 from doubles.clock import SystemClock
 from doubles.sandbox import InlineSandbox
+from doubles.secrets import SecretsInMemory
 from toband.app.run_parts import RunParts
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided, Event, not_started
 from toband.domain.run_model import Attempt, Orphans, TreeCause, TreeEnding
@@ -221,6 +222,7 @@ class Engine:
             cast(Any, clock),
             made,
             RunNotifier(),
+            SecretsInMemory({}),
             server="unix:/nowhere",
             tools="",
         )

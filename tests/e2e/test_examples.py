@@ -50,9 +50,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, examples: Path) -> Iterator
         yield daemon
 
 
-def toban(daemon: Daemon, *arguments: str) -> str:
+def toban(daemon: Daemon, *arguments: str, stdin: str = "") -> str:
     command = [sys.executable, "-m", "toban.cli", "--server", daemon.socket, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -91,6 +91,8 @@ def test_every_example_is_listed() -> None:
 def test_example(daemon: Daemon, examples: Path, case: dict[str, Any]) -> None:
     expect = dict(case)
     before = left_in(examples)
+    for name, value in expect.pop("secrets", {}).items():
+        toban(daemon, "secrets", "set", name, "--workflows", case["workflow"], stdin=value)
     run_id = daemon.start_run(expect.pop("workflow"), **expect.pop("params", {}))
     if "approves" in expect:
         approve(daemon, run_id, expect.pop("approves"))

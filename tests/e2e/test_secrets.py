@@ -6,14 +6,15 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import grpc
 import pytest
 
 from helpers.command import Toban
-from helpers.daemon import Daemon, running_daemon
+from helpers.daemon import Daemon, run_state, running_daemon
+from helpers.processes import marked
 from helpers.wait import wait_until
 from toban.v1 import secret_pb2, secret_pb2_grpc, system_pb2
 
@@ -48,7 +49,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     providers = {
         "show": f'command = ["{show}", "{{key}}", "{{name}}"]\nenv = {{PREFIX = "value"}}\ncache = "1h"',
         "fail": f'command = ["{fail}", "{{key}}"]',
-        "slow": f'command = ["{slow}", "{{key}}"]\ntimeout = "300ms"',
+        "slow": f'command = ["{slow}", "{{key}}"]\ntimeout = "300ms"\nenv = {{MARK = "{home}-slow"}}',
         "large": f'command = ["{large}", "{{key}}"]',
         "binary": f'command = ["{binary}", "{{key}}"]',
         "gone": 'command = ["/nowhere/vault", "{key}"]',
@@ -194,6 +195,188 @@ def test_rotation_survives_a_kill_at_each_point(tmp_path: Path) -> None:
         toban("secrets", "rotate-key")
         assert len([line for line in key.read_text().splitlines() if not line.startswith("#")]) == 1
         assert places_of(VALUE, daemon.state_dir) == []
+
+
+def define(daemon: Daemon, name: str, steps: Mapping[str, object], **fields: object) -> None:
+    daemon.apply(json.dumps({"name": name, "description": "x", **fields, "steps": steps}))
+
+
+def outcome(daemon: Daemon, workflow: str, **params: str) -> tuple[str, str, str]:
+    """The state of a run, its error, and what its step wrote to a file, which nothing masks."""
+    run = daemon.run(workflow, **params)
+    return run_state(run), run.error_message, run.id
+
+
+def test_steps_get_secrets_in_env_stdin_and_files(daemon: Daemon, toban: Toban, tmp_path: Path) -> None:
+    toban("secrets", "set", "used", "--workflows", "uses-*", stdin=VALUE)
+    out = tmp_path / "out"
+    script = f"""
+        printf '%s\n' "$OWN" "$ALL" "$URL" > {out}
+        cat >> {out}
+        ls -l $TOBAN_SECRET_FILES | grep -c '^-r-*' >> {out}
+        cat $TOBAN_SECRET_FILES/db.pem >> {out}
+        echo $TOBAN_SECRET_FILES >> {out}
+        echo "the password is $OWN"
+        echo "the password is $OWN" >&2
+        printf '%s' "$OWN" | base64
+    """
+    use = {
+        "run": script,
+        "env": {"OWN": "{{ secrets.used }}", "URL": "db://user:{{ secrets.used }}@{{ params.host }}"},
+        "stdin": "in {{ secrets.used }}\n",
+        "secret_files": {"db.pem": "pem {{ secrets.used }}\n"},
+    }
+    other = {"run": 'printf "[%s]" "$OWN"; tr "\\0" "\\n" < /proc/self/environ', "depends_on": ["use"]}
+    define(
+        daemon,
+        "uses-secrets",
+        {"use": use, "other": other},
+        env={"ALL": "all {{ secrets.used }}"},
+        params={"host": {"default": "localhost"}},
+    )
+    state, error, run_id = outcome(daemon, "uses-secrets")
+    assert (state, error) == ("SUCCEEDED", "")
+    *lines, directory = out.read_text().splitlines()
+    assert lines == [VALUE, f"all {VALUE}", f"db://user:{VALUE}@localhost", f"in {VALUE}", "1", f"pem {VALUE}"]
+    assert not Path(directory).exists()
+    printed = daemon.log_of(run_id)
+    assert b"the password is ***" in b"".join(printed.values())
+    assert b"[]" in b"".join(printed.values())
+    shown = [
+        toban(*command, "-o", "json").out
+        for command in (
+            ("runs", "show", run_id),
+            ("logs", run_id),
+            ("runs", "processes", run_id),
+            ("workflows", "show", "uses-secrets"),
+        )
+    ]
+    assert [text for text in shown if VALUE in text] == []
+    assert places_of(VALUE, daemon.state_dir) == []
+    assert VALUE not in daemon.log.read_text()
+    found = toban("secrets", "show", "used", "-o", "json").data
+    assert found["last_used_by"] == "uses-secrets"
+    assert found["last_used_at"]
+
+
+def test_a_step_without_a_grant_fails_with_what_to_type(daemon: Daemon, toban: Toban, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    step = {"run": f"touch {ran}", "env": {"X": "{{ secrets.later }}"}, "max_retries": 3, "retry": {"delay": "1ms"}}
+    file = tmp_path / "later.yaml"
+    file.write_text(
+        json.dumps({"name": "later", "description": "x", "on_failure": [], "steps": {"a": step}}).replace(
+            '"on_failure": [], ', ""
+        )
+    )
+    said = toban("apply", str(file))
+    assert "there is no secret 'later': create it with 'toban secrets set later'" in said.out + said.err
+    assert toban("validate", str(file)).err == ""
+    for command, reason in (
+        ((), "there is no secret 'later'"),
+        (("secrets", "set", "later"), "'toban secrets grant later later'"),
+        (("secrets", "grant", "later", "late*"), ""),
+        (("secrets", "revoke", "later", "late*"), "'toban secrets grant later later'"),
+    ):
+        if command:
+            toban(*command, stdin=VALUE)
+        state, error, run_id = outcome(daemon, "later")
+        assert (state, reason in error) == ("FAILED" if reason else "SUCCEEDED", True), error
+        assert ran.exists() is not bool(reason)
+        ran.unlink(missing_ok=True)
+        assert len(daemon.processes(run_id)) == 1
+
+
+def test_values_come_from_other_stores(daemon: Daemon, toban: Toban, config: Path, tmp_path: Path) -> None:
+    cases = {
+        "show": ("kv/db", "value for kv/db:clean:show"),
+        "files": ("db", f"{VALUE} in a file"),
+        "credential": ("api", f"{VALUE} of the unit"),
+        "fail": ("k", "fail ended with exit code 3"),
+        "slow": ("k", "did not end within 300ms"),
+        "large": ("k", "more than 64 KiB"),
+        "binary": ("k", "not UTF-8"),
+        "gone": ("k", "cannot start /nowhere/vault: No such file"),
+    }
+    for provider, (key, expected) in cases.items():
+        toban("secrets", "set", provider, "--provider", provider, "--provider-key", key, "--workflows", "ask-*")
+        out = tmp_path / provider
+        name = f"ask-{provider}"
+        define(daemon, name, {"a": {"run": f'printf %s "$V" > {out}', "env": {"V": f"{{{{ secrets.{provider} }}}}"}}})
+        state, error, _ = outcome(daemon, name)
+        if state == "SUCCEEDED":
+            assert out.read_text() == expected
+        else:
+            assert expected in error
+            assert VALUE not in error
+    wait_until(lambda: not marked(f"{config.parent}-slow"), "processes of a provider are left")
+    assert VALUE not in daemon.log.read_text()
+
+
+def test_secret_parameters_are_sealed_and_reach_only_steps(daemon: Daemon, toban: Toban, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    params = {"password": {"type": "string", "secret": True}, "day": {}}
+    child = {"run": f'printf "%s" "$P" > {out}; echo "child has $P"', "env": {"P": "{{ params.password }}"}}
+    define(daemon, "sealed-child", {"a": child}, params={"password": params["password"]})
+    define(daemon, "open-child", {"a": {"run": "true"}}, params={"password": {}})
+    parent = {
+        "show": {"run": "echo {{ params }} {{ params.day }}; cat $TOBAN_PARAMS"},
+        "fails": {"run": f"test -e {out}", "depends_on": ["show"]},
+        "child": {
+            "job_type": "workflow",
+            "target": "sealed-child",
+            "kwargs": {"password": "{{ params.password }}"},
+            "depends_on": ["fails"],
+        },
+    }
+    define(daemon, "sealed", parent, params=params)
+    wrong = {"a": {"job_type": "workflow", "target": "open-child", "kwargs": {"password": "{{ params.password }}"}}}
+    define(daemon, "sealed-wrong", wrong, params={"password": params["password"]})
+
+    secret = tmp_path / "secret.json"
+    secret.write_text(json.dumps({"password": VALUE, "day": "monday"}))
+    first = toban("run", "sealed", "--params-file", str(secret), "--request-id", "r1", "-o", "name").out.strip()
+    daemon.wait_run(first)
+    assert toban("run", "sealed", "--params-file", str(secret), "--request-id", "r1", "-o", "name").out.strip() == first
+    secret.write_text(json.dumps({"password": VALUE + "x", "day": "monday"}))
+    assert "already used" in toban("run", "sealed", "--params-file", str(secret), "--request-id", "r1", code=2).err
+
+    out.touch()
+    again = toban("retry", first, "-o", "name").out.strip()
+    assert run_state(daemon.wait_run(again)) == "SUCCEEDED"
+    assert out.read_text() == VALUE
+    printed = b"".join(daemon.log_of(first).values())
+    assert printed.count(b"***") == 2
+    assert dict(daemon.get_run(again).params) == {"password": "***", "day": "monday"}
+
+    state, error, _ = outcome(daemon, "sealed-wrong", password=VALUE)
+    assert state == "FAILED"
+    assert "gets a secret, but is not secret in open-child" in error
+    assert "at least 6 characters" in refused(lambda: daemon.start_run("sealed", password="short"))
+    found = [toban("runs", "list", "--param", f"password={each}", "-o", "json").data for each in (VALUE, "***")]
+    assert found == [[], []]
+    plan = toban("run", "sealed", "--dry-run", "-p", f"password={VALUE}", "-o", "json").out
+    texts = [
+        toban(*command, "-o", "json").out
+        for command in (
+            ("runs", "show", again),
+            ("runs", "list"),
+            ("events", "list"),
+            ("logs", again),
+            ("runs", "processes", again),
+        )
+    ]
+    assert [text for text in (plan, *texts) if VALUE in text] == []
+    assert places_of(VALUE, daemon.state_dir) == []
+    assert VALUE not in daemon.log.read_text()
+
+    schedule = ("schedule", "tomorrow at 9am", "--subject", "s", "--workflow", "sealed", "-p", f"password={VALUE}")
+    assert "is secret" in toban(*schedule, code=2).err
+
+
+def refused(call: Callable[[], object]) -> str:
+    with pytest.raises(grpc.RpcError) as found:
+        call()
+    return str(found.value.details())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no terminals there")

@@ -12,6 +12,7 @@ from toban.definition.checks.run_params import bind_params
 from toban.definition.definition_text import parse
 from toban.definition.errors import CostlyError, DefinitionError, ParamError, RenderError
 from toban.definition.expressions.evaluation import (
+    MASK,
     NO_EVENT,
     NO_ITEM,
     Scope,
@@ -58,10 +59,12 @@ from toban.definition.scalars.values import to_text
 from toban.definition.scripts.command_text import command_line, preview
 from toban.definition.scripts.step_rendering import (
     Rendered,
+    SecretReferences,
     check_references,
     condition_references,
     references,
     render,
+    secret_references,
 )
 from toban.definition.source.problems import Document, Parsed, Problem
 from toban.definition.timing.schedule_spec import Fold, Gap, Misfire, Schedule
@@ -73,6 +76,7 @@ __all__ = [
     "DAEMON_STARTED",
     "DEFINITION_CHANGED",
     "FILE_CHANGED",
+    "MASK",
     "MAX_ITEMS",
     "NO_EVENT",
     "NO_ITEM",
@@ -111,6 +115,7 @@ __all__ = [
     "Retry",
     "Schedule",
     "Scope",
+    "SecretReferences",
     "Step",
     "Wait",
     "Workflow",
@@ -134,6 +139,7 @@ __all__ = [
     "references",
     "render",
     "render_wait",
+    "secret_references",
     "to_text",
     "wait_end",
 ]

@@ -40,6 +40,7 @@ class PythonStepFields(TypedDict, total=False):
     python: str
     resources: Mapping[str, Any]
     retry: Mapping[str, Any]
+    secret_files: Mapping[str, Any]
     stdin: Any
     stop_when_unchanged: Any
     success_codes: Sequence[int]

@@ -30,6 +30,7 @@ from toband.domain.run_model import (
     Usage,
 )
 from toband.domain.run_waits import WaitingFor, run_waits_for, step_waits_for, steps_wait_for
+from toband.domain.secret_params import shown_params
 from toband.engine.runs.run_factory import PlannedStep
 from toband.engine.runs.step_selection import definition_scope
 from toband.ports import LogKind, OutputEnd
@@ -97,7 +98,7 @@ def run(value: Run, plan: Plan | None = None, *, title: str = "") -> run_pb2.Run
         labels=dict(value.labels),
         steps=[step(s, plan, paused=value.paused_at is not None) for s in value.steps.values()],
     )
-    made.params.update(dict(value.params))
+    made.params.update(shown_params(value.params))
     _add_progress(made, value.progress)
     if not made.waiting_for and value.state is RunState.RUNNING:
         add_held_up(made, value)

@@ -119,6 +119,7 @@ class EngineParts:
             clock,
             ids,
             self.notifier,
+            self.secrets,
             server=_address_for_steps(doors),
             tools=tools,
             rules=rules,
@@ -207,6 +208,7 @@ class EngineParts:
             calendar=default_calendar(config.calendar),
             read_file=adapters.calendar_files.read,
             refusal=partial(files.refusal, ""),
+            secrets=self.secrets,
             rules=rules,
         )
         self.workflows = Workflows(applier, changed=self._definitions_changed, origins=self.runs.origins)

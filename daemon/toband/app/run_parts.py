@@ -21,6 +21,8 @@ from toband.engine.execution.lock_leftovers import LockLeftovers
 from toband.engine.execution.lock_table import LockTable
 from toband.engine.execution.run_locks import RunLocks
 from toband.engine.execution.run_metadata import Notes
+from toband.engine.execution.sealed_params import SealedParams
+from toband.engine.execution.secret_material import StepSecrets
 from toband.engine.execution.step_rules import NO_RULES, StepRules
 from toband.engine.execution.template_scope import TemplateScope
 from toband.engine.health.admission import Admission
@@ -40,6 +42,7 @@ from toband.engine.runs.run_queue import RunQueue
 from toband.engine.runs.step_waits import StepWaits
 from toband.engine.runs.unread_runs import UnreadRuns
 from toband.engine.system_events import SystemEvents
+from toband.ports import SecretSource
 
 
 class RunParts:
@@ -54,6 +57,7 @@ class RunParts:
         clock: SystemClock,
         ids: Ids,
         notifier: RunNotifier,
+        secrets: SecretSource,
         *,
         server: str,
         tools: str,
@@ -75,12 +79,15 @@ class RunParts:
         self.queue = RunQueue(event_slots=config.event_concurrency, locks=locks)
         self.deadlocks = DeadlockWatch(active=self.active, queue=self.queue, table=self.lock_table)
         self.origins = OriginLookup(store, self.active.run)
+        sealed = SealedParams(secrets)
+        step_secrets = StepSecrets(source=secrets, sealed=sealed)
         self.factory = RunFactory(
             store=store,
             plans=self.plans,
             clock=clock,
             ids=ids,
             evaluation=evaluation,
+            sealed=sealed,
             default_timeout=config.default_run_timeout,
         )
         self.intake = RunIntake(
@@ -111,6 +118,7 @@ class RunParts:
             handing=handing,
             notes=notes,
             values=adapters.values,
+            secrets=step_secrets,
             clock=clock,
             conditions=health,
             locks=locks,
@@ -124,6 +132,7 @@ class RunParts:
             active=self.active,
             intake=self.intake,
             rooms=self._rooms,
+            secrets=step_secrets,
             store=store,
             locks=locks,
             clock=clock,

@@ -19,6 +19,7 @@ from toban.limits import MAX_TITLE_CHARS
 from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.plan import Plan
 from toband.domain.run_model import Run, RunState, StepState
+from toband.domain.secret_params import shown_params
 
 PARAMS_MOST = 16 * 1024
 """Limit on the characters of a run's parameters, as JSON, in an event about the run."""
@@ -240,7 +241,7 @@ def announced(plan: Plan, before: Run, after: Run) -> list[tuple[str, str, dict[
 
 
 def _about(plan: Plan, run: Run) -> dict[str, Any]:
-    params = dict(run.params)
+    params = shown_params(run.params)
     about = {
         "run_id": run.id,
         "workflow": run.workflow,

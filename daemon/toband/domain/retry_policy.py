@@ -27,6 +27,8 @@ RERUNS_MOST = 3
 
 def classify(step: Step, event: AttemptEnded) -> ErrorClass:
     """The class of a failure: from the output of the step, from its definition, or by default."""
+    if event.not_started and event.transient:
+        return ErrorClass.RETRYABLE_TRANSIENT
     if event.not_started or (event.error and event.exit_code == 0):
         # The step may have done its work: a retry could do it twice.
         return ErrorClass.NON_RETRYABLE

@@ -42,8 +42,8 @@ class AttemptStarted:
 class AttemptEnded:
     """The step's process tree has ended, and this is its record.
 
-    With `not_started` there never was a process, and `error` says why. With an ending cause other than EXITED the shim
-    had sent a signal before the main process exited.
+    With `not_started` there never was a process, and `error` says why; with `transient` a retry may help. With
+    an ending cause other than EXITED the shim had sent a signal before the main process exited.
     """
 
     step: str
@@ -52,6 +52,7 @@ class AttemptEnded:
     started_at: datetime
     finished_at: datetime
     not_started: bool = False
+    transient: bool = False
     error: str = ""
     pid: int | None = None
     exit_code: int | None = None
@@ -83,7 +84,7 @@ class ChildEnded:
     finished_at: datetime
 
 
-def not_started(attempt: Attempt, error: str, at: datetime) -> AttemptEnded:
+def not_started(attempt: Attempt, error: str, at: datetime, *, transient: bool = False) -> AttemptEnded:
     """An attempt that never became a process."""
     return AttemptEnded(
         step=attempt.step,
@@ -92,6 +93,7 @@ def not_started(attempt: Attempt, error: str, at: datetime) -> AttemptEnded:
         started_at=at,
         finished_at=at,
         not_started=True,
+        transient=transient,
         error=error,
     )
 

@@ -186,7 +186,7 @@ def test_a_matrix_of_very_many_combinations_is_counted_without_them(
         ("when: '{{ params.flag }}'", "when", 7, "not a template: write params.flag"),
         ("when: 'params.s == {{ params.s }}'", "when", 19, "write it without {{ and }}"),
         ("when: item == 1", "when", 6, "item has no value yet: when and for_each are evaluated"),
-        ("when: secrets.x == ''", "when", 6, '"secrets" in a template is not supported yet'),
+        ("when: secrets.x == ''", "when", 6, "a secret may be used in env, stdin and secret_files only"),
         ("when: raw(params.flag)", "when", 6, "raw( ) must be the whole template"),
         (
             "for_each: params.s",

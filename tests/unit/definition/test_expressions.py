@@ -100,7 +100,7 @@ def test_what_a_template_may_say(expression: str, workflow: Read) -> None:
         ("run.idd", 0, 'unknown field "idd" of run: did you mean "id"?'),
         ("run.schedule", 0, 'unknown field "schedule" of run: did you mean "scheduled_at"?'),
         ("env.HSOT", 0, '"HSOT" is not in the env of the workflow: did you mean "HOST"?'),
-        ("secrets.key", 0, '"secrets" in a template is not supported yet'),
+        ("secrets.key", 0, "a secret may be used in env, stdin and secret_files only"),
         ("event + ''", 6, "type error: + cannot be applied to (map(string, dyn), string)"),
         ("event.paylaod", 0, 'unknown field "paylaod" of event: did you mean "payload"?'),
         ("event.nothing", 0, 'unknown field "nothing" of event (known: id, type, payload,'),
@@ -187,8 +187,8 @@ def test_templates_in_the_env_of_the_workflow(errors: Errors) -> None:
         "steps: {s: {run: x, env: {D: '{{ env.A }}', E: '{{ env.D }}'}}}"
     )
     assert [(problem.path, problem.message.split(":")[0]) for problem in found] == [
-        ("env.B", "the workflow's own env may use params, run and event only, not env"),
-        ("env.C", "the workflow's own env may use params, run and event only, not steps"),
+        ("env.B", "the workflow's own env may use params, run, event and secrets only, not env"),
+        ("env.C", "the workflow's own env may use params, run, event and secrets only, not steps"),
         ("steps.s.env.E", '"D" is not in the env of the workflow (known'),
     ]
 

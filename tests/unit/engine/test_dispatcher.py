@@ -124,6 +124,7 @@ class House:
             handing=cast(Any, self.handing),
             notes=cast(Any, Notes()),
             values=cast(Any, None),
+            secrets=cast(Any, None),
             clock=Clock(NOW),
             conditions=self.health,
             locks=self.locks,

@@ -25,6 +25,7 @@ from toban.definition.checks.step_check import check_step_templates, read_defaul
 from toban.definition.checks.step_layers import STEPS, Layer, StepDraft
 from toban.definition.checks.template_check import TemplateCheck
 from toban.definition.expressions.template_names import TemplateNames, ValueKind, param_kind, step_suggestion
+from toban.definition.expressions.templates import parse_template
 from toban.definition.model.grant import Grant
 from toban.definition.model.lock_order import lock_conflict
 from toban.definition.model.step_graph import StepGraph
@@ -53,7 +54,7 @@ MAX_DESCRIPTION = 500
 _NESTED = frozenset({"params", "defaults", "watch", "steps", *HANDLERS}) | START_FIELDS
 _STEPS = "a step, or a mapping or a list of steps"
 _POLICIES = frozenset(FailurePolicy) | {"stop"}
-_IN_ENV = "the workflow's own env may use params, run and event only"
+_IN_ENV = "the workflow's own env may use params, run, event and secrets only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +94,12 @@ def validate(root: Node, jobs: Jobs, report: Reporter) -> Checked:
     check_blackouts(fields.get("blackout"), values.get("blackout", ()), report)
     watch = read_watch(fields.get("watch"), report)
     kinds = {name: param_kind(param) if param else None for name, param in params.items()}
-    env_names = _check_env(fields, kinds, report)
+    secret_params = frozenset(name for name, param in params.items() if param is not None and param.secret)
+    env = _check_env(fields, kinds, secret_params, report)
     found = fields.get("defaults")
     defaults = read_defaults(found.value if found else None, report)
     drafts = list(_StepReader(defaults, jobs, report, name).read(root, fields))
-    _check_order(drafts, kinds, env_names, report)
+    _check_order(drafts, kinds, secret_params, env, report)
     _check_scopes(fields.get("scopes"), values, drafts, report)
     _check_locks(values, drafts, report)
     uses = frozenset(draft.job for draft in drafts if draft.job)
@@ -154,15 +156,23 @@ def _check_about(root: Node, fields: dict[str, FieldAt], values: dict[str, Any],
         report.at(fields["description"].value, "description", message, warning=True)
 
 
-def _check_env(fields: dict[str, FieldAt], kinds: dict[str, ValueKind | None], report: Reporter) -> Collection[str]:
-    """Checks the workflow's own environment; returns the names that steps may use."""
+def _check_env(
+    fields: dict[str, FieldAt], kinds: dict[str, ValueKind | None], secret_params: Collection[str], report: Reporter
+) -> dict[str, bool]:
+    """Checks the workflow's own environment; returns the names that steps may use, and whether each has a secret."""
     found = fields.get("env")
     if found is None or found.value.kind != "map":
-        return ()
+        return {}
     barred = {root: f"{_IN_ENV}, not {root}" for root in ("iteration", "check")}
-    names = TemplateNames(params=kinds, env=None, steps=None, limit=_IN_ENV)
-    TemplateCheck(report, names.without(barred)).value(found.value, found.path)
-    return found.value.entries.keys()
+    names = TemplateNames(params=kinds, env=None, steps=None, secret_params=secret_params, limit=_IN_ENV)
+    TemplateCheck(report, names.without(barred).with_secrets()).value(found.value, found.path)
+    return {name: _has_secret(entry.value, names) for name, entry in found.value.entries.items()}
+
+
+def _has_secret(node: Node, names: TemplateNames) -> bool:
+    if node.kind != "scalar" or "{{" not in node.text:
+        return False
+    return any(names.is_secret(ref) for each in parse_template(node.text).expressions for ref in each.refs)
 
 
 # Steps.
@@ -302,7 +312,8 @@ def _no_steps(group: str, node: Node) -> str:
 def _check_order(
     drafts: list[StepDraft],
     kinds: dict[str, ValueKind | None],
-    env_names: Collection[str],
+    secret_params: Collection[str],
+    env: Mapping[str, bool],
     report: Reporter,
 ) -> None:
     steps = {draft.id: draft for draft in drafts}
@@ -323,7 +334,7 @@ def _check_order(
         check_inputs(draft, steps, titles, report)
         names = TemplateNames(
             params=kinds,
-            env=env_names,
+            env=env.keys(),
             steps=steps,
             titles=titles,
             ancestors=_Ancestors(graph, draft.id, steps, known=sound),
@@ -331,6 +342,8 @@ def _check_order(
             step=draft.id,
             lists=lists,
             finally_step=draft.is_finally,
+            secret_params=secret_params,
+            secret_env=[name for name, secret in env.items() if secret],
         )
         check_step_templates(draft, report, names)
 

@@ -11,7 +11,7 @@ from toban.definition.schema.definition_schema import ParamInput
 from toban.definition.schema.field_check import FieldAt, check_fields, read_fields
 from toban.definition.schema.field_types import check_param_name
 from toban.definition.source.problem_collector import Reporter, join
-from toban.definition.source.yaml_source import Entry
+from toban.definition.source.yaml_source import Entry, Node
 
 
 def read_params(found: FieldAt | None, report: Reporter) -> dict[str, Param | None]:
@@ -49,6 +49,9 @@ def _read_param(name: str, entry: Entry, path: str, report: Reporter) -> Param |
     choices = _typed_list(kind, fields, values, report)
     default = _default(kind, choices, fields, report)
     required = values.get("required", False)
+    secret = values.get("secret", False)
+    if secret:
+        _check_secret(kind, node, path, fields, report)
     if required and "default" in fields:
         message = "a required parameter cannot have a default: remove one of the two"
         report.at(fields["default"].key, fields["default"].path, message)
@@ -60,7 +63,17 @@ def _read_param(name: str, entry: Entry, path: str, report: Reporter) -> Param |
         required=required,
         choices=choices,
         description=values.get("description", ""),
+        secret=secret,
     )
+
+
+def _check_secret(kind: ParamType, node: Node, path: str, fields: dict[str, FieldAt], report: Reporter) -> None:
+    if kind is not ParamType.STRING:
+        report.at(node, path, f"a secret parameter is a string, found type: {kind.value}")
+    for name in ("default", "choices"):
+        if name in fields:
+            message = f"a secret parameter has no {name}, which everybody could read: remove it, or use a secret"
+            report.at(fields[name].key, fields[name].path, message)
 
 
 def _typed_list(

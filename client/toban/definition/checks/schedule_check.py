@@ -221,7 +221,10 @@ class _Reader:
             if name not in self._params:
                 hint = suggestion(name, self._params) or _known(self._params)
                 self._report.at(entry.key, path, f'unknown parameter "{name}"{hint}')
-            elif (param := self._params[name]) is not None:
+            elif (param := self._params[name]) is not None and param.secret:
+                message = f'the parameter "{name}" is secret: a schedule, which everybody can read, cannot give it'
+                self._report.at(entry.key, path, message)
+            elif param is not None:
                 try:
                     bound[name] = fitting(param, value)
                 except ValueError as error:
@@ -235,10 +238,8 @@ class _Reader:
         """Reports missing required parameters: without them no run could start."""
         for name, param in (self._params or {}).items():
             if param is not None and param.required and name not in given:
-                message = (
-                    f'the parameter "{name}" is required, so no run could start: '
-                    f"add params: {{{name}: …}} to the schedule"
-                )
+                what = "make it optional" if param.secret else f"add params: {{{name}: …}} to the schedule"
+                message = f'the parameter "{name}" is required, so no run could start: {what}'
                 self._report.at(node, path, message)
 
 

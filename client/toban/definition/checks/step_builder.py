@@ -91,6 +91,7 @@ def _action(draft: StepDraft) -> dict[str, Any]:
         "kwargs": values.get("kwargs", {}),
         "env": values.get("env", {}),
         "stdin": values.get("stdin"),
+        "secret_files": values.get("secret_files", {}),
         "idle_timeout": values.get("idle_timeout"),
         "success_codes": frozenset(values.get("success_codes", (0,))),
         "error_classes": {int(code): kind for code, kind in classes.items()},
@@ -110,8 +111,10 @@ def _check(step: Step, of: StepDraft) -> Step:
     # The result of the last check is available to the step, but not to the check itself.
     env = {key: text for key, text in step.env.items() if not _uses_check(text)}
     quarter = None if step.timeout is None else step.timeout / _CHECK_SHARE
+    action["env"] = {**env, **action["env"]}
+    action["secret_files"] = {**step.secret_files, **action["secret_files"]}
     return Step(
-        **{**action, "env": {**env, **action["env"]}},
+        **action,
         id=name,
         name=name,
         job=step.job,

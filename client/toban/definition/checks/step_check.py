@@ -27,7 +27,8 @@ from toban.definition.source.problem_collector import Reporter, join
 from toban.definition.source.yaml_source import Node
 
 _READ_ELSEWHERE = frozenset({"completion_check", "wait"}) | START_FIELDS
-_TEMPLATES = ("args", "kwargs", "env", "stdin")
+_TEMPLATES = ("args", "kwargs", "env", "stdin", "secret_files")
+_WITH_SECRETS = frozenset({"env", "stdin", "secret_files"})
 _NO_ITEM = "item has a value only in steps with for_each"
 _NO_LOOP = "{} has a value only in steps with a completion_check"
 _BEFORE_ITEMS = "item has no value yet: when and for_each are evaluated before there are items"
@@ -177,8 +178,14 @@ def _check_templates(
 ) -> None:
     """The templates of a step, or of its completion check, which is `within` one of its fields."""
 
-    def check(found: FieldAt) -> TemplateCheck:
-        return TemplateCheck(step.reports(within or found, report), names)
+    def check(found: FieldAt, field: str = "") -> TemplateCheck:
+        known = names
+        if field in _WITH_SECRETS:
+            known = names.with_secrets()
+        elif field == "kwargs" and draft.job_type is JobType.WORKFLOW:
+            # The parameters of a child: when it starts, the daemon checks that they are secret there too.
+            known = names.with_secrets(("params",))
+        return TemplateCheck(step.reports(within or found, report), known)
 
     code = code_templates(draft)
     target = draft.target_field
@@ -194,9 +201,9 @@ def _check_templates(
             if name == "args":
                 check(found).arguments(found.value, found.path, code)
             else:
-                check(found).value(found.value, found.path)
-    for found in draft.inherited:
-        check(found).value(found.value, found.path)
+                check(found, name).value(found.value, found.path)
+    for name, found in draft.inherited:
+        check(found, name).value(found.value, found.path)
     outputs = draft.fields.get("outputs")
     for index, output in enumerate(draft.values.get("outputs", ())):
         if outputs is not None and "path" in output:

@@ -18,7 +18,19 @@ from toban.definition.source.yaml_source import Node
 _PYTHON_TARGET = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _DOTTED_TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)\.([^\W\d]\w*)")
 _OF_PROCESSES = (
-    *("args", "env", "env_file", "stdin", "shell", "errexit", "python", "workspace", "idle_timeout", "kill_grace"),
+    *(
+        "args",
+        "env",
+        "env_file",
+        "stdin",
+        "secret_files",
+        "shell",
+        "errexit",
+        "python",
+        "workspace",
+        "idle_timeout",
+        "kill_grace",
+    ),
     *("success_codes", "error_classes", "inputs", "outputs", "completion_check", "max_iterations"),
     *("interval", "on_iterations_exhausted", "stop_when_unchanged", "on_lost", "user", "resources"),
 )

@@ -13,8 +13,8 @@ from toban.definition.source.yaml_source import Node
 
 _WHAT_RUNS = frozenset({"run", "job_type", "target", "wait"})
 STEPS = "steps"
-_MERGED = frozenset({"env", "error_classes", "kwargs", "resources", "retry"})
-_WITH_TEMPLATES = frozenset({"env", "kwargs"})
+_MERGED = frozenset({"env", "error_classes", "kwargs", "resources", "retry", "secret_files"})
+_WITH_TEMPLATES = frozenset({"env", "kwargs", "secret_files"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class StepDraft:
     """A step, a job or a completion check between the file and the model.
 
     `derived`: the id was derived from the name. `open`: its job is not known and may have the missing
-    fields. `inherited` has entries that were merged into its own mappings. `group` is the field of the workflow that
+    fields. `inherited` has entries that were merged into its own mappings, with the
+    names of these. `group` is the field of the workflow that
     has the step.
     """
 
@@ -50,7 +51,7 @@ class StepDraft:
     job: str = ""
     open: bool = False
     job_type: JobType | None = None
-    inherited: list[FieldAt] = field(default_factory=list)
+    inherited: list[tuple[str, FieldAt]] = field(default_factory=list)
     group: str = STEPS
 
     @property
@@ -124,7 +125,7 @@ def inherit(draft: StepDraft, layer: Layer) -> None:
         elif name in _MERGED and name in draft.values:
             if name in _WITH_TEMPLATES:
                 draft.inherited += [
-                    FieldAt(entry.key, entry.value, join(found.path, key), found.origin)
+                    (name, FieldAt(entry.key, entry.value, join(found.path, key), found.origin))
                     for key, entry in found.value.entries.items()
                     if key in inherited and key not in draft.values[name]
                 ]

@@ -10,6 +10,7 @@ from toban.definition.scripts.script import Form, Script
 from toban.definition.source.problem_collector import Reports, join
 from toban.definition.source.yaml_source import Node
 
+_COMPUTED = "a secret is used as it is, so that logs can mask it: write {{{{ {} }}}} alone, and compute in the step"
 _NOT_RAW = "raw( ) inserts text into a script; here every value is inserted as it is: remove it"
 _RAW = "raw( ) inserts the value as code: make sure that it cannot come from outside"
 _KIND_NAMES = {
@@ -118,6 +119,10 @@ class TemplateCheck:
         kinds = self._kinds(node, path, expression)
         if kinds is None or expression.faults:
             return None
+        if not expression.is_reference:
+            for ref in filter(self._names.is_secret, expression.refs):
+                self._report.inside(node, expression.offset + ref.start, path, _COMPUTED.format(ref))
+                return None
         if expression.path is not None:
             if not expression.path:
                 return kinds[0]

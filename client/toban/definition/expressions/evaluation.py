@@ -43,6 +43,10 @@ NO_EVENT: Final[Mapping[str, Any]] = {
 """`event` in a run that no event started."""
 
 
+MASK: Final = "***"
+"""In place of a secret."""
+
+
 class _NoItem:
     """No item: None would be a valid item."""
 
@@ -63,7 +67,9 @@ class Scope:
 
     `steps` needs only the fields that `references` returned; those of a step with `for_each` are lists. `env` has
     values for names that the workflow's own env does not set; the workflow's win. `item` is that of an instance,
-    `iteration` counts from 1, and `check` has the result of the last completion check. `event` is the one that started
+    `secrets` and secret parameters are placeholders,
+    which the caller replaces in the environment, the standard input and the files of the process. `iteration` counts
+    from 1, and `check` has the result of the last completion check. `event` is the one that started
     the run.
     """
 
@@ -75,6 +81,7 @@ class Scope:
     iteration: int = 0
     check: dict[str, Any] = field(default_factory=dict)
     event: Mapping[str, Any] = field(default_factory=lambda: NO_EVENT)
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
 
 class Evaluator:
@@ -206,7 +213,8 @@ class Evaluator:
         match root:
             case "params":
                 kinds = {name: param_kind(param) for name, param in self._workflow.params.items()}
-                return {n: _declared(value, kinds.get(n, ValueKind.DYN)) for n, value in self._scope.params.items()}
+                shown = {n: _declared(value, kinds.get(n, ValueKind.DYN)) for n, value in self._scope.params.items()}
+                return shown | {n: MASK for n in shown if n in kinds and self._workflow.params[n].secret}
             case "event":
                 return {name: self._scope.event.get(name, empty) for name, empty in NO_EVENT.items()}
             case _:
@@ -227,6 +235,8 @@ class Evaluator:
                 if ref.names[0] in self._workflow.env:
                     return self._env_value(ref.names[0])
                 holder = scope.env
+            case "secrets":
+                holder = scope.secrets
             case "item":
                 holder = {} if scope.item is NO_ITEM else {"item": scope.item}
             case "iteration":

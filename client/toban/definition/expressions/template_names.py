@@ -10,6 +10,7 @@ from itertools import islice
 
 from toban.definition.expressions.templates import WHOLE, Ref
 from toban.definition.model.workflow import Param, ParamType, Workflow
+from toban.definition.scalars.names import check_secret_name
 
 _MOST_CANDIDATES = 500
 _MOST_SHOWN = 10
@@ -98,7 +99,7 @@ def kind_of(ref: Ref, workflow: Workflow) -> ValueKind | None:
             return RUN_FIELDS.get(ref.names[0])
         case "event":
             return EVENT_FIELDS.get(ref.names[0])
-        case "env":
+        case "env" | "secrets":
             return ValueKind.STRING
         case "item":
             return ValueKind.DYN
@@ -143,10 +144,28 @@ def event_kind(names: Sequence[str]) -> ValueKind | str:
     return f'unknown field "{name}" of event{hint}'
 
 
+def _secret_name(name: str) -> ValueKind | str:
+    try:
+        check_secret_name(name)
+    except ValueError as error:
+        return str(error)
+    return ValueKind.STRING
+
+
+def _secret_elsewhere(ref: Ref) -> str:
+    if ref.root == "env":
+        return f"{ref} has a secret in it: use ${ref.names[0]} in the script instead"
+    name = ref.names[0].upper()
+    return (
+        f"a secret may be used in env, stdin and secret_files only: write env: {{{name}: '{{{{ {ref} }}}}'}}, "
+        f"and use ${name} in the script"
+    )
+
+
 class TemplateNames:
     """The names that one part of a definition may use; `knows` lists them for messages."""
 
-    knows = "a template knows params, run, event, env and steps"
+    knows = "a template knows params, run, event, env, secrets and steps"
 
     def __init__(
         self,
@@ -160,13 +179,16 @@ class TemplateNames:
         step: str = "",
         lists: Collection[str] = (),
         finally_step: bool = False,
+        secret_params: Collection[str] = (),
+        secret_env: Collection[str] = (),
         limit: str = "",
     ) -> None:
         """A parameter of kind None is invalid itself and is accepted anywhere.
 
         `params`, `env` and `steps` are None where they may not be used at all; `limit` then says what may be used.
         `titles` are ids of steps by title, for hints. `lists` are the steps with instances, `late` the finally steps,
-        for a step that is none. A `finally_step` may use the result of the run.
+        for a step that is none. A `finally_step` may use the result of the run. `secret_env` are the variables of the
+        workflow that have a secret in them.
         """
         self._params = params
         self._env = env
@@ -177,6 +199,8 @@ class TemplateNames:
         self._step = step
         self._lists = lists
         self._finally_step = finally_step
+        self._confidential = {"params": secret_params, "env": secret_env}
+        self._secret_roots: Collection[str] = ()
         self._limit = limit
         self._barred: Mapping[str, str] = {}
 
@@ -186,12 +210,24 @@ class TemplateNames:
         names._barred = barred
         return names
 
+    def with_secrets(self, roots: Collection[str] = ("secrets", "params", "env")) -> TemplateNames:
+        """The same names, where references of these roots may be secrets."""
+        names = copy(self)
+        names._secret_roots = roots
+        return names
+
+    def is_secret(self, ref: Ref) -> bool:
+        """Whether its value is a secret, or has one in it."""
+        return ref.root == "secrets" or (bool(ref.names) and ref.names[0] in self._confidential.get(ref.root, ()))
+
     def resolve(self, ref: Ref) -> ValueKind | str:
         """The kind of a reference, or its problem."""
         if ref.root == "item" and self._steps is None:
             return f"{self._limit}, not item"
         if ref.root in self._barred:
             return self._barred[ref.root]
+        if self.is_secret(ref) and ref.root not in self._secret_roots:
+            return _secret_elsewhere(ref)
         match ref.root:
             case "params":
                 return self._param(ref.names)
@@ -201,6 +237,8 @@ class TemplateNames:
                 return event_kind(ref.names)
             case "env":
                 return self._env_name(ref.names[0])
+            case "secrets":
+                return _secret_name(ref.names[0])
             case "item":
                 return ValueKind.DYN
             case "iteration":

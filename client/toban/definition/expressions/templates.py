@@ -1,7 +1,7 @@
 """Parses `{{ … }}` templates and bare expressions, and finds their references. No evaluation.
 
-A reference is a root (`params`, `run`, `event`, `env`, `steps`, …) and the names after it, written with dots or with a
-literal in brackets: `steps.fetch.stdout`, `steps["apply-repo-a"].stdout`.
+A reference is a root (`params`, `run`, `event`, `env`, `secrets`, `steps`, …) and the names after it, written with dots
+or with a literal in brackets: `steps.fetch.stdout`, `steps["apply-repo-a"].stdout`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ ROOTS = {
     "run": 1,
     "event": 1,
     "env": 1,
+    "secrets": 1,
     "steps": 2,
     "item": 0,
     "iteration": 0,
@@ -31,12 +32,12 @@ FORMS = {
     "run": "run.<field>",
     "event": "event.<field>",
     "env": "env.<NAME>",
+    "secrets": "secrets.<NAME>",
     "steps": "steps.<id>.<field>",
     "check": "check.<field>",
 }
 WHOLE = frozenset({"params", "run", "event"})
 """Roots that are also values themselves: mappings of all their names."""
-UNSUPPORTED_ROOTS = frozenset({"secrets"})
 _MACROS = frozenset({"all", "exists", "exists_one", "map", "filter"})
 _PLAIN_STRING = re.compile(r"'[^'\\]+'|\"[^\"\\]+\"")
 _RESERVED = re.compile(r"toban_[a-z][0-9]+")
@@ -106,6 +107,11 @@ class Expression:
     raw: bool
     faults: tuple[Fault, ...]
     bare: bool = False
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is one reference and nothing else."""
+        return self.path == () and not self.raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +266,6 @@ def _references(tokens: list[Token], begin: int, faults: list[Fault]) -> tuple[t
             faults.append(Fault(f'the name "{token.text}" is reserved: choose another', token.start))
         elif any(token.text == name and first in span for name, span in bound):
             continue  # a macro's variable shadows other names
-        elif token.text in UNSUPPORTED_ROOTS:
-            message = f'"{token.text}" in a template is not supported yet'
-            faults.append(Fault(message, token.start))
         elif token.text in ROOTS:
             names, index = _chain(tokens, index)
             needed = ROOTS[token.text] if names or token.text not in WHOLE else 0

@@ -107,6 +107,7 @@ class Param:
     required: bool = False
     choices: tuple[Any, ...] = ()
     description: str = ""
+    secret: bool = False
 
     @property
     def nullable(self) -> bool:
@@ -114,7 +115,10 @@ class Param:
         return not self.required and self.default is None
 
     def to_dict(self) -> dict[str, Any]:
+        # Omitted by default, so that workflows stored before this field existed stay equal.
+        secret = {"secret": True} if self.secret else {}
         return {
+            **secret,
             "name": self.name,
             "type": self.type.value,
             "default": self.default,
@@ -134,6 +138,7 @@ class Param:
             required=data["required"],
             choices=tuple(data["choices"]),
             description=data["description"],
+            secret=data.get("secret", False),
         )
 
 
@@ -278,6 +283,7 @@ class Step:
     env: dict[str, str]
     env_files: tuple[EnvFile, ...] = ()
     stdin: str | None = None
+    secret_files: dict[str, str] = field(default_factory=dict)
     shell: str = ""
     errexit: bool | None = None
     python: str = ""
@@ -332,6 +338,7 @@ class Step:
             "env": self.env,
             "env_files": [file.to_dict() for file in self.env_files],
             "stdin": self.stdin,
+            "secret_files": self.secret_files,
             "shell": self.shell,
             "errexit": self.errexit,
             "python": self.python,
@@ -384,6 +391,7 @@ class Step:
             env=data["env"],
             env_files=tuple(map(EnvFile.from_dict, data["env_files"])),
             stdin=data["stdin"],
+            secret_files=data["secret_files"],
             shell=data["shell"],
             errexit=data["errexit"],
             python=data["python"],
@@ -427,6 +435,7 @@ _STEP_DEFAULTS: Mapping[str, Any] = {
     "env": {},
     "env_files": [],
     "stdin": None,
+    "secret_files": {},
     "shell": "",
     "errexit": None,
     "python": "",

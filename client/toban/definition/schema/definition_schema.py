@@ -54,6 +54,7 @@ from toban.definition.schema.field_types import (
     Policy,
     Priority,
     RetryOn,
+    SecretFiles,
     Shell,
     Size,
     StepTitle,
@@ -98,6 +99,7 @@ class ParamInput(DefinitionPart):
     default: Annotated[Any, FREE] = Field(None, description="Default value.")
     required: bool = Field(False, description="Whether every run must set it.")
     choices: Annotated[list[Any], Field(min_length=1)] | None = Field(None, description="The only values allowed.")
+    secret: bool = Field(False, description="Whether its values are secrets: encrypted, and masked in logs.")
     description: str = ""
 
 
@@ -304,6 +306,9 @@ class ActionInput(DefinitionPart):
     )
     env: Env = Field(default={}, description="Environment, on top of the workflow's.")
     stdin: str | None = Field(None, description="Text for its standard input.")
+    secret_files: SecretFiles = Field(
+        default={}, description="Private files with secrets, by name, in the directory $TOBAN_SECRET_FILES."
+    )
     timeout: Timeout | None = Field(None, description="Of one attempt; with completion_check, of the whole loop.")
     idle_timeout: Timeout | None = Field(
         None, description="Ends an attempt that has written nothing to stdout and stderr for so long."

@@ -20,6 +20,7 @@ from toban.definition.scripts.shells import check_shell
 from toban.limits import MAX_TITLE_CHARS
 
 _PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED_ENV = "TOBAN_"
 _USER_PATTERN = r"[A-Za-z_][A-Za-z0-9_.@-]{0,62}\$?"
@@ -97,6 +98,12 @@ def _check_approver(value: str) -> str:
     role = value.removeprefix(ROLE_PREFIX)
     if role != value and role not in set(GrantRole):
         raise ValueError(f'unknown role "{role}" (known: {", ".join(GrantRole)})')
+    return value
+
+
+def _check_secret_file(value: str) -> str:
+    if not _FILE_NAME.fullmatch(value):
+        raise ValueError(f'"{value}" is not a valid name of a file: use letters, digits, _, - and ., not first')
     return value
 
 
@@ -262,6 +269,14 @@ StepTitle = Annotated[
 # A number or a boolean in the file means its text, as the author wrote it.
 ScalarText = Annotated[str, WithJsonSchema(_SCALARS)]
 Env = dict[Annotated[str, AfterValidator(_check_env_name)], ScalarText]
+SecretFiles = dict[
+    Annotated[
+        str,
+        AfterValidator(_check_secret_file),
+        WithJsonSchema({"type": "string", "pattern": f"^{_FILE_NAME.pattern}$"}),
+    ],
+    str,
+]
 Count = Annotated[int, Field(ge=1)]
 Priority = Annotated[int, Field(ge=-100, le=100)]
 Labels = dict[str, ScalarText]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from toban.definition.errors import RenderError
@@ -35,8 +35,8 @@ class Rendered:
     A python step has no argv; its `call` has the function and its arguments, as JSON data. The `call` of a workflow
     step has the name of the child and, as `kwargs`, its parameters. The last word of a cmd step is a line that cmd must
     get unchanged; the first of a powershell step is the name of the program on Windows. `outputs` are those of the
-    step; their paths do not lead out of the workspace, except through links. `command` is one line for people, without
-    values of the environment.
+    step; their paths do not lead out of the workspace, except through links. `secret_files` are texts by
+    name. `command` is one line for people, without values of the environment.
     """
 
     argv: tuple[str, ...]
@@ -44,6 +44,7 @@ class Rendered:
     workspace: str | None
     call: dict[str, Any] | None
     stdin: str | None = None
+    secret_files: dict[str, str] = field(default_factory=dict)
     outputs: tuple[Output, ...] = ()
     command: str = ""
 
@@ -65,6 +66,36 @@ def check_references(step: Step) -> frozenset[str]:
     """Which fields of the last completion check `render` needs for a step."""
     expressions = _expressions(step)
     return frozenset(ref.names[0] for e in expressions for ref in e.refs if ref.root == "check")
+
+
+@dataclass(frozen=True, slots=True)
+class SecretReferences:
+    """The secrets, and the secret parameters, whose values a step gets."""
+
+    secrets: frozenset[str] = frozenset()
+    params: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.secrets or self.params)
+
+
+_NO_SECRETS = SecretReferences()
+
+
+def secret_references(workflow: Workflow, step: Step) -> SecretReferences:
+    """Without those of its completion check: call this for the check too."""
+    if step.job_type is JobType.WORKFLOW:
+        given: tuple[Any, ...] = (step.kwargs,)
+    else:
+        given = (step.env, step.stdin, step.secret_files, workflow.env)
+    refs = [ref for expression in _templates(given) for ref in expression.refs if ref.root in ("secrets", "params")]
+    if not refs:
+        return _NO_SECRETS
+    params = {ref.names[0] for ref in refs if ref.root == "params" and ref.names}
+    return SecretReferences(
+        secrets=frozenset(ref.names[0] for ref in refs if ref.root == "secrets"),
+        params=frozenset(name for name in params if name in workflow.params and workflow.params[name].secret),
+    )
 
 
 def _of_steps(expressions: Iterator[Expression]) -> dict[str, frozenset[str]]:
@@ -94,7 +125,7 @@ def _expressions(step: Step) -> Iterator[Expression]:
         else:
             yield from parse_template(step.target).expressions
     paths = [output.path for output in step.outputs]
-    yield from _templates((step.args, step.kwargs, step.env, step.workspace, step.stdin, paths))
+    yield from _templates((step.args, step.kwargs, step.env, step.workspace, step.stdin, step.secret_files, paths))
     if step.wait is not None:
         yield from _templates((step.wait.duration, step.wait.until, step.wait.file))
         if step.wait.condition:
@@ -139,6 +170,9 @@ def render(workflow: Workflow, step: Step, scope: Scope, *, cheap_only: bool = F
         workspace=workspace,
         call=call,
         stdin=_stdin(step, evaluator),
+        secret_files={
+            name: evaluator.text(text, f"secret_files.{name} {of_step}") for name, text in step.secret_files.items()
+        },
         outputs=tuple(_output(step, output, evaluator) for output in step.outputs),
         command=recorded(workflow, step, evaluator),
     )

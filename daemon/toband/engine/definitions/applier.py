@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from toban.definition import DefinitionKind, Problem
+from toban.definition import DefinitionKind, Problem, Workflow, secret_references
 from toban.definition.scripts.shells import DEFAULT_SHELL
 from toband.engine.definitions.child_graph import ChildGraph
 from toband.engine.definitions.definition_guard import DefinitionGuard
@@ -16,7 +16,7 @@ from toband.engine.errors import InvalidDefinitionError, WorkflowRecursionError
 from toband.engine.execution.child_locks import ChildLocks, LockProblem
 from toband.engine.execution.step_rules import NO_RULES, StepRules
 from toband.engine.health.admission import Admits, Always
-from toband.ports import Clock, ConflictError, Store, WorkflowText
+from toband.ports import Clock, ConflictError, SecretSource, Store, WorkflowText
 
 _ATTEMPTS = 5
 """To store definitions whose jobs, users or children keep changing."""
@@ -87,6 +87,7 @@ class Applier:
         read_file: Callable[[str], str] = no_file,
         refusal: Callable[[str], str] = lambda _: "",
         rules: StepRules = NO_RULES,
+        secrets: SecretSource | None = None,
     ) -> None:
         """`zone` and `calendar` are the defaults of schedules, `shell` the default shell.
 
@@ -95,6 +96,7 @@ class Applier:
         self.store = store
         self.clock = clock
         self._admission = admission or Always()
+        self._secrets = secrets
         self._resolver = Resolver(store, clock, zone, parser, refusal, shell, calendar, read_file, rules)
         self._guard = DefinitionGuard(store)
 
@@ -142,6 +144,8 @@ class Applier:
             plan = replace(plan, definitions=checked)
         if plan.valid:
             plan = await self._with_children(plan, warn=not children_may_follow)
+        if plan.valid and self._secrets is not None:
+            plan = await with_secret_warnings(plan, self._secrets)
         return plan
 
     async def _with_users(self, plan: ApplyPlan) -> ApplyPlan:
@@ -175,6 +179,32 @@ class Applier:
             return plan
         missing = [(each, await graph.missing(each.document.name)) for each in plan.definitions]
         return replace(plan, definitions=[each.with_problems(_missing(each, found)) for each, found in missing])
+
+
+async def with_secret_warnings(plan: ApplyPlan, secrets: SecretSource) -> ApplyPlan:
+    """With a warning for each secret that does not exist or is not granted: it may follow, and each run checks it."""
+    definitions = []
+    for each in plan.definitions:
+        problems: list[Problem] = []
+        if each.document.workflow is not None and (used := _secrets_of(each.document.workflow)):
+            found = await secrets.check(each.document.name, used.keys())
+            problems = [
+                each.problem(f"{error}; its steps fail until then", path=used[error.name], warning=True)
+                for error in found
+            ]
+        definitions.append(each.with_problems(problems) if problems else each)
+    return replace(plan, definitions=definitions)
+
+
+def _secrets_of(workflow: Workflow) -> dict[str, str]:
+    """The secrets that it uses, each with the path of the first step that does."""
+    found: dict[str, str] = {}
+    for step in workflow.steps.values():
+        for part in (step, step.completion_check):
+            if part is not None:
+                for name in secret_references(workflow, part).secrets:
+                    found.setdefault(name, f"steps.{step.id}")
+    return found
 
 
 async def retry_on_conflict(work: Callable[[], Awaitable[_Result]]) -> _Result:

@@ -28,18 +28,24 @@ from toband.domain.lock_rules import LockUser
 from toband.domain.retry_policy import OWN_OUTPUTS
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
 from toband.domain.run_model import CHECK, Attempt
+from toband.domain.secret_params import shown_params
 from toband.engine.bounded_work import bounded
 from toband.engine.execution.artifact_flow import ArtifactFlow
 from toband.engine.execution.launch_spec import Rooms, TimeLeft
 from toband.engine.execution.run_actor import RunActor
 from toband.engine.execution.run_locks import RunLocks
 from toband.engine.execution.run_metadata import Notes
+from toband.engine.execution.secret_material import StepSecrets, has_secrets
 from toband.ports import (
     ArtifactError,
     Clock,
     Conditions,
     HealthStatus,
     Launcher,
+    SealError,
+    SecretError,
+    SecretMaterial,
+    SecretUnavailableError,
     StoppedError,
     StoreError,
     StoreTakenOverError,
@@ -87,6 +93,7 @@ class Dispatcher:
         handing: ArtifactFlow,
         notes: Notes,
         values: Values,
+        secrets: StepSecrets,
         clock: Clock,
         conditions: Conditions,
         locks: RunLocks,
@@ -102,6 +109,7 @@ class Dispatcher:
         self._handing = handing
         self._notes = notes
         self._values = values
+        self._secrets = secrets
         self._clock = clock
         self._conditions = conditions
         self._check_owner = check_owner
@@ -139,8 +147,8 @@ class Dispatcher:
             self._locked[request.user] = waiting
         elif len(self._placed) < self.limit and not self._queue:
             self._give_place(attempt)
-            if _has_inputs(actor, attempt):
-                # Copying them may take long, and the run handles no other event while it waits here.
+            if _has_inputs(actor, attempt) or has_secrets(actor.plan, attempt.step):
+                # Getting them may take long, and the run handles no other event while it waits here.
                 self._start(self._hand_over(waiting))
             else:
                 await self._hand_over(waiting)
@@ -248,7 +256,9 @@ class Dispatcher:
             raise
         except StoppedError:
             pass  # it was withdrawn, or the daemon is stopping
-        except (RenderError, ArtifactError) as error:
+        except SecretUnavailableError as error:
+            self._failed(actor, attempt, str(error), transient=True)
+        except (RenderError, ArtifactError, SecretError, SealError) as error:
             self._failed(actor, attempt, str(error))
         except Exception as error:
             if isinstance(error, OSError) and error.errno in PASSING:
@@ -270,7 +280,7 @@ class Dispatcher:
                 return
             plan, run, base_dir = actor.plan, actor.run, actor.base_dir
             try:
-                await self._launcher.prepare(run.id, run.params, run.event)
+                await self._launcher.prepare(run.id, shown_params(run.params), run.event)
             except FileNotFoundError as error:
                 # An earlier preparation did not finish, or a step removed the directory: the next one creates it again.
                 raise OSError(errno.EAGAIN, str(error)) from None
@@ -292,13 +302,30 @@ class Dispatcher:
         if _has_inputs(actor, attempt):
             await self._lay_out(actor, attempt, rendered)
             failpoints.hit("inputs.laid_out")
+        secrets = await self._secrets_of(actor, attempt, rendered)
         if attempt.token not in self._in_hand:
             return  # withdrawn meanwhile
         loop = actor.step_time_left(attempt.owner) if step.completion_check is not None else None
         left = TimeLeft(run=actor.time_left(), loop=loop)
-        launch = self._rooms.build(plan, run, attempt, rendered, base_dir=base_dir, left=left)
+        launch = self._rooms.build(plan, run, attempt, rendered, base_dir=base_dir, left=left, secrets=secrets)
         self._launcher.launch(launch)
         self._in_hand.pop(attempt.token, None)
+
+    async def _secrets_of(self, actor: RunActor, attempt: Attempt, rendered: Rendered) -> SecretMaterial | None:
+        """Stops when the attempt is withdrawn. Raises StoppedError, RenderError, SecretError, SealError."""
+        stop = self._in_hand.get(attempt.token)
+        if stop is None or not has_secrets(actor.plan, attempt.step):
+            return None
+        work = self._secrets.material(actor.plan, actor.run, attempt.step, rendered)
+        seconds = actor.plan.step(attempt.owner).timeout or self._artifact_time
+        try:
+            material = await bounded(work, seconds=seconds, stop=stop)
+        except TimeoutError:
+            raise RenderError(f"cannot read its secrets within {format_duration(seconds)}") from None
+        failpoints.hit("secrets.revealed")
+        if not await self._owns():
+            raise StoppedError
+        return material
 
     async def _lay_out(self, actor: RunActor, attempt: Attempt, rendered: Rendered) -> None:
         """Stops at the step's timeout, or when it is withdrawn. Raises StoppedError, ArtifactError, OSError."""
@@ -317,10 +344,10 @@ class Dispatcher:
         if not await self._owns():
             raise StoppedError
 
-    def _failed(self, actor: RunActor, attempt: Attempt, reason: str) -> None:
+    def _failed(self, actor: RunActor, attempt: Attempt, reason: str, *, transient: bool = False) -> None:
         if self._in_hand.pop(attempt.token, None) is not None:
             self.over(attempt.token)
-            actor.post(not_started(attempt, reason, self._clock.now()))
+            actor.post(not_started(attempt, reason, self._clock.now(), transient=transient))
 
     # -- results
 

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import toban.step
-from toban.definition import JobType, Rendered, RenderError, Step, references, render
+from toban.definition import JobType, Rendered, RenderError, Step, references, render, secret_references
 from toband.domain.plan import Plan
 from toband.domain.run_model import Attempt, Run, TreeCause
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
+from toband.engine.execution.secret_material import with_placeholders, without_secrets
 from toband.engine.execution.step_rules import NO_RULES, StepRules
 from toband.engine.execution.template_scope import TemplateScope
-from toband.ports import ArtifactError, Launch
+from toband.ports import ArtifactError, Launch, SecretMaterial
 
 _RUNNER = str(Path(toban.step.__file__).with_name("runner.py"))
 # Isolated from the step: no module in its directory, and no setting of its interpreter, affects it.
@@ -101,6 +102,7 @@ class Rooms:
         *,
         base_dir: str,
         left: TimeLeft,
+        secrets: SecretMaterial | None = None,
     ) -> Launch:
         """Everything the shim needs. Raises RenderError with a reason for people."""
         step = plan.definition(attempt.step)
@@ -112,7 +114,7 @@ class Rooms:
         if self.tools:
             env["PATH"] = os.pathsep.join(filter(None, (env.get("PATH"), self.tools)))
         replaced = env.keys() - rendered.env.keys()
-        env |= dict(rendered.env)
+        env |= dict(rendered.env) if secrets is None else without_secrets(rendered.env)
         env |= {
             "TOBAN_RUN_ID": run.id,
             "TOBAN_WORKFLOW": run.workflow,
@@ -142,7 +144,8 @@ class Rooms:
             attempt=attempt,
             argv=argv,
             env=env,
-            stdin=rendered.stdin,
+            stdin=rendered.stdin if secrets is None or secrets.stdin is None else None,
+            secrets=secrets,
             env_files=self._env_files(plan, run, step, base_dir),
             env_replaced=replaced,
             workspace=workspace,
@@ -178,6 +181,7 @@ class Rooms:
         """The step with its templates filled in. Raises RenderError, OSError, and CostlyError with `cheap_only`."""
         step = plan.definition(attempt.step)
         scope = await self.seen.scope(plan, run, run.steps[attempt.owner], references(step), base_dir=base_dir)
+        scope = with_placeholders(scope, secret_references(plan.workflow, step))
         if cheap_only:
             return render(plan.workflow, step, scope, cheap_only=True)
         return await self.evaluation.render(plan.workflow, step, scope, run_id=run.id)

@@ -11,6 +11,7 @@ from toban.definition import NO_EVENT, NO_ITEM, RenderError, Scope, format_size
 from toban.limits import MAX_SEEN_BYTES, weight
 from toband.domain.plan import Plan
 from toband.domain.run_model import CHECK, Attempt, AttemptState, Run, StepRun, StepState
+from toband.domain.secret_params import shown_params
 from toband.ports import LogKind, Logs, OutputTooLargeError, Values
 
 STDOUT_LIMIT = 64 * 1024
@@ -34,7 +35,7 @@ class TemplateScope:
         own = self.work(run.id)
         looping = plan.step(step.id).completion_check is not None
         return Scope(
-            params=dict(run.params),
+            params=shown_params(run.params),
             run={
                 "id": run.id,
                 "workflow": run.workflow,

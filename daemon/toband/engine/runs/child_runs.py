@@ -21,9 +21,10 @@ from toband.engine.execution.child_locks import ChildLocks, LockOrderError
 from toband.engine.execution.launch_spec import Rooms, call_params
 from toband.engine.execution.run_actor import RunActor
 from toband.engine.execution.run_locks import RunLocks
+from toband.engine.execution.secret_material import StepSecrets
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.registry import ActiveRuns
-from toband.ports import Clock, Store, StoreError
+from toband.ports import Clock, SealError, Store, StoreError
 
 log = structlog.get_logger()
 
@@ -35,6 +36,7 @@ class ChildRuns:
         active: ActiveRuns,
         intake: RunIntake,
         rooms: Rooms,
+        secrets: StepSecrets,
         store: Store,
         locks: RunLocks,
         clock: Clock,
@@ -43,6 +45,7 @@ class ChildRuns:
         self._active = active
         self._intake = intake
         self._rooms = rooms
+        self._secrets = secrets
         self._store = store
         self._locks = locks
         self._clock = clock
@@ -58,11 +61,12 @@ class ChildRuns:
             self._check_descent(actor, target)
             await self._check_locks(actor, attempt)
             params = call_params(await self._rooms.rendered(actor.plan, actor.run, attempt, base_dir=actor.base_dir))
+            params, secret = await self._secrets.child_params(actor.plan, actor.run, attempt.step, params)
             failpoints.hit("child.make")
             child = await self._intake.start_child(
-                target, params, run_id=attempt.id, parent=actor.run, step=attempt.owner
+                target, params, secret=secret, run_id=attempt.id, parent=actor.run, step=attempt.owner
             )
-        except (EngineError, LockOrderError, ParamError, RenderError) as error:
+        except (EngineError, LockOrderError, ParamError, RenderError, SealError) as error:
             reason = f"cannot start workflow {target}: {error}"
             actor.post(not_started(attempt, reason, self._clock.now()))
             return

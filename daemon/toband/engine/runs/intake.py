@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -68,10 +68,14 @@ class RunIntake:
         Raises WorkflowNotFoundError, ParamError, ActiveRunError, RequestReusedError, StoppingError, RefusedError,
         QueueFullError, NoPriorResultError, UnknownScopeError, UnknownStepError, NothingToRunError.
         """
+        stored = None
+        if request is not None and params:
+            stored, request = await self._factory.keyed(request, workflow, params)
         make = partial(
             self._factory.new,
             workflow,
             params,
+            stored=stored,
             trigger=trigger,
             caller=caller,
             selection=selection,
@@ -91,6 +95,8 @@ class RunIntake:
         origin: CallOrigin | None = None,
     ) -> Run:
         """Starts a run that repeats what failed in an ended one. Raises as `RunFactory.retry`, and as `start`."""
+        if request is not None and params:
+            request = await self._factory.keyed_retry(request, run_id, params)
         make = partial(self._factory.retry, run_id, selection=selection, newest=newest, params=params, caller=caller)
         return await self.admit(make, doing="retry a run", request=request, origin=origin)
 
@@ -209,8 +215,13 @@ class RunIntake:
         )
         return replace(new, run=run)
 
-    async def start_child(self, workflow: str, params: dict[str, Any], *, run_id: str, parent: Run, step: str) -> Run:
-        """The child run, created now or before. Raises EngineError, ParamError, StoreError."""
+    async def start_child(
+        self, workflow: str, params: dict[str, Any], *, secret: Collection[str], run_id: str, parent: Run, step: str
+    ) -> Run:
+        """The child run, created now or before; the `secret` parameters must be secret there.
+
+        Raises EngineError, ParamError, SealError, StoreError.
+        """
         there = await self._store.get_run_page(run_id, limit=0)
         if there is not None:
             return there
@@ -219,6 +230,7 @@ class RunIntake:
             params,
             trigger=Trigger.PARENT,
             caller=parent.caller,
+            secret=secret,
             run_id=run_id,
             parent_run=parent.id,
             parent_step=step,

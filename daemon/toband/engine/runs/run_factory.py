@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
-from toban.definition import Scope, bind_params
+from toban.definition import Scope, Workflow, bind_params
 from toband.domain.overlap import OverlapRule, rule_for
 from toband.domain.plan import Plan
 from toband.domain.run_model import Run, SkipReason, StepRun, Trigger
+from toband.domain.secret_params import sealed_names, secret_params
 from toband.domain.transition import Ids
 from toband.engine.errors import (
     RunActiveError,
@@ -18,6 +19,7 @@ from toband.engine.errors import (
     WorkflowNotFoundError,
 )
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
+from toband.engine.execution.sealed_params import SealedParams, check_public, check_secret_names
 from toband.engine.runs.plan_cache import PlanCache
 from toband.engine.runs.step_selection import (
     NO_SELECTION,
@@ -27,7 +29,10 @@ from toband.engine.runs.step_selection import (
     StepSelector,
     definition_scope,
 )
-from toband.ports import Clock, Store, StoredWorkflow
+from toband.ports import Clock, Request, Store, StoredWorkflow
+
+_PUBLIC = frozenset({Trigger.SCHEDULE, Trigger.EVENT, Trigger.BACKFILL})
+"""What keeps parameters as they were given, where everybody can read them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +82,7 @@ class RunFactory:
         clock: Clock,
         ids: Ids,
         evaluation: ExpressionEvaluator,
+        sealed: SealedParams,
         default_timeout: float | None,
     ) -> None:
         self._store = store
@@ -84,6 +90,7 @@ class RunFactory:
         self._clock = clock
         self._ids = ids
         self._evaluation = evaluation
+        self._sealed = sealed
         self._default_timeout = default_timeout
         self._selector = StepSelector(store, clock)
 
@@ -100,16 +107,26 @@ class RunFactory:
         parent_run: str = "",
         parent_step: str = "",
         labels: Mapping[str, str] | None = None,
+        secret: Collection[str] = (),
+        preview: bool = False,
     ) -> NewRun:
-        """`stored` is the workflow's row if the caller has read it. Raises WorkflowNotFoundError, ParamError, and as
-        `StepSelector.select`.
+        """`stored` is the workflow's row if the caller has read it. The `secret` parameters must be secret there. With
+        `preview`, values of secret parameters are left out.
+
+        Raises WorkflowNotFoundError, ParamError, SealError, and as `StepSelector.select`.
         """
         stored = stored or await self._current(workflow)
         plan, base_dir = self._plan(stored)
         bound = bind_params(plan.workflow, params)
+        _check_secrets(plan.workflow, params, secret, trigger)
         selected = await self._selector.select(plan, selection)
+        run_id = run_id or self._ids.new_id()
+        if preview:
+            bound = self._sealed.mask(plan.workflow, bound)
+        else:
+            bound = await self._sealed.seal(plan.workflow, bound, run_id)
         run = plan.new_run(
-            run_id=run_id or self._ids.new_id(),
+            run_id=run_id,
             version=stored.version,
             params=bound,
             trigger=trigger,
@@ -136,7 +153,7 @@ class RunFactory:
     ) -> NewRun:
         """A run that repeats what failed in an ended one. `params` replace those of the same name.
 
-        Raises RunNotFoundError, RunActiveError, WorkflowNotFoundError, ParamError, and as
+        Raises RunNotFoundError, RunActiveError, WorkflowNotFoundError, ParamError, SealError, and as
         `StepSelector.select_for_retry`.
         """
         before = await self._store.get_run(run_id)
@@ -148,20 +165,25 @@ class RunFactory:
         if had is None:
             raise WorkflowNotFoundError(before.workflow)
         plan, base_dir = had
-        version, bound = before.version, before.params
+        had_params = await self._sealed.open(before)
+        version, bound = before.version, had_params
         if newest:
             stored = await self._current(before.workflow)
             plan, base_dir = self._plan(stored)
             version = stored.version
         if newest or params:
-            bound = bind_params(plan.workflow, {**before.params, **(params or {})})
+            check_secret_names(
+                plan.workflow, [name for name in sealed_names(before.params) if name not in (params or {})]
+            )
+            bound = bind_params(plan.workflow, {**had_params, **(params or {})})
         selected = await self._selector.select_for_retry(
-            plan, had[0], before, selection, same_params=bound == before.params
+            plan, had[0], before, selection, same_params=bound == had_params
         )
+        new_id = self._ids.new_id()
         run = plan.new_run(
-            run_id=self._ids.new_id(),
+            run_id=new_id,
             version=version,
-            params=bound,
+            params=await self._sealed.seal(plan.workflow, bound, new_id),
             trigger=Trigger.RETRY,
             caller=caller,
             at=self._clock.now(),
@@ -174,6 +196,27 @@ class RunFactory:
         run = replace(run, event=before.event, depth=before.depth, scheduled_at=before.scheduled_at)
         return NewRun(plan=plan, base_dir=base_dir, run=self._timed(run))
 
+    async def keyed(
+        self, request: Request, workflow: str, params: Mapping[str, Any]
+    ) -> tuple[StoredWorkflow | None, Request]:
+        """The workflow, and the request with a keyed digest if it has secrets in it. Raises SealError."""
+        stored = await self._store.get_workflow(workflow)
+        if stored is None or stored.definition is None:
+            return None, request
+        plan, _ = self._plan(stored)
+        return stored, await self._keyed(request, plan, params)
+
+    async def keyed_retry(self, request: Request, run_id: str, params: Mapping[str, Any]) -> Request:
+        """As `keyed`, for the retry of a run."""
+        before = await self._store.get_run_page(run_id, limit=0)
+        had = await self._plans.of_run(before) if before is not None else None
+        return request if had is None else await self._keyed(request, had[0], params)
+
+    async def _keyed(self, request: Request, plan: Plan, params: Mapping[str, Any]) -> Request:
+        if secret_params(plan.workflow).isdisjoint(params):
+            return request
+        return replace(request, digest=await self._sealed.keyed_digest(request.digest))
+
     async def newer_version(self, run: Run) -> int:
         """The current version of its workflow if that is newer than the run's; else 0."""
         stored = await self._store.get_workflow(run.workflow)
@@ -184,7 +227,7 @@ class RunFactory:
 
         Raises as `new`, and RenderError.
         """
-        made = await self.new(workflow, params, trigger=Trigger.API, caller=caller, selection=selection)
+        made = await self.new(workflow, params, trigger=Trigger.API, caller=caller, selection=selection, preview=True)
         plan, run = made.plan, made.run
         scope = Scope(
             params=dict(run.params),
@@ -215,6 +258,13 @@ class RunFactory:
 
     def _timed(self, run: Run) -> Run:
         return run if run.timeout is not None else replace(run, timeout=self._default_timeout)
+
+
+def _check_secrets(workflow: Workflow, params: Mapping[str, Any], secret: Collection[str], trigger: Trigger) -> None:
+    """Raises ParamError."""
+    check_secret_names(workflow, secret)
+    if trigger in _PUBLIC:
+        check_public(workflow, params)
 
 
 def in_order(plan: Plan) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from toban.definition import to_text
 from toband.domain.identity import Visible
 from toband.domain.run_model import Run, RunState
+from toband.domain.secret_params import is_sealed, shown_params
 from toband.ports import RunStore
 
 EXAMINED = 5000
@@ -57,7 +58,8 @@ class SearchFilter:
     def matches(self, run: Run) -> bool:
         """`run` has all of its parameters."""
         for name, value in self.params.items():
-            if name not in run.params or to_text(run.params[name]) != value:
+            # Nobody can find out a secret by trying values.
+            if name not in run.params or is_sealed(run.params[name]) or to_text(run.params[name]) != value:
                 return False
         wanted = self.text.casefold()
         return not wanted or any(wanted in text.casefold() for text in _texts(run))
@@ -66,7 +68,7 @@ class SearchFilter:
 def _texts(run: Run) -> list[str]:
     found = [run.id, run.name, run.scope, run.error]
     found += [f"{label}={content}" for label, content in run.labels.items()]
-    return found + [f"{name}={to_text(value)}" for name, value in run.params.items()]
+    return found + [f"{name}={to_text(value)}" for name, value in shown_params(run.params).items()]
 
 
 class RunSearch:

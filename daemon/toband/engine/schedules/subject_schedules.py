@@ -29,6 +29,7 @@ from toband.engine.errors import (
     UnclearActionError,
     WorkflowNotFoundError,
 )
+from toband.engine.execution.sealed_params import check_public
 from toband.engine.health.admission import Admits
 from toband.engine.system_events import SystemEvents
 from toband.ports import Clock, Request, Store
@@ -149,7 +150,9 @@ class SubjectSchedules:
         stored = await self._store.get_workflow(name)
         if stored is None or stored.definition is None:
             raise WorkflowNotFoundError(name)
-        bind_params(Workflow.from_dict(dict(stored.definition.parsed)), rule.params)
+        workflow = Workflow.from_dict(dict(stored.definition.parsed))
+        bind_params(workflow, rule.params)
+        check_public(workflow, rule.params)
 
     async def get(self, schedule_id: str) -> ScheduleEntry:
         """Raises ScheduleNotFoundError."""
