@@ -1,7 +1,7 @@
 """Lists and kills processes that tests left behind: leftovers.py DIRECTORY. Exits 1 if there were any.
 
-A process belongs to the tests if its working directory or an open file is below the directory. Processes that are about
-to exit get a few seconds.
+A process belongs to the tests if its working directory or an open file is below the directory, or an argument where the
+others cannot be seen. Processes that are about to exit get a few seconds.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def main(directory: str) -> int:
     while (found := _below(os.path.realpath(directory))) and time.monotonic() < deadline:
         time.sleep(0.1)
     for pid, command in found.items():
-        print(f"test: the tests left a process behind: {pid} {command}", file=sys.stderr)
-        with contextlib.suppress(ProcessLookupError):
+        print(f"test: the tests left a process behind: {pid} {command[:200]}", file=sys.stderr)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
     return 1 if found else 0
 
@@ -43,10 +43,14 @@ def _below(directory: str) -> dict[int, str]:
 
 
 def _links(pid: str) -> list[str]:
-    links = [os.readlink(f"/proc/{pid}/cwd")]
-    for fd in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            links.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    try:
+        links = [os.readlink(f"/proc/{pid}/cwd")]
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):
+                links.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    except PermissionError:
+        # A daemon is not dumpable: its arguments are all that other users than root see.
+        return _command(pid).split()
     return links
 
 
@@ -58,7 +62,7 @@ def _is_below(link: str, directory: str) -> bool:
 def _command(pid: str) -> str:
     with open(f"/proc/{pid}/cmdline", "rb") as file:
         words = file.read().decode(errors="replace").split("\0")
-    return " ".join(words).strip()[:200]
+    return " ".join(words).strip()
 
 
 if __name__ == "__main__":

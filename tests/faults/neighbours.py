@@ -17,6 +17,7 @@ from pathlib import Path
 import grpc
 
 from helpers.daemon import CALL_WITHIN, Daemon
+from helpers.processes import look_inside
 from helpers.wait import wait_until
 from toban.v1 import run_pb2
 
@@ -190,6 +191,7 @@ class Memory:
 
     def __init__(self, daemon: Daemon) -> None:
         self._pid = daemon.pid
+        look_inside(self._pid)
         # The kernel starts counting anew.
         Path(f"/proc/{self._pid}/clear_refs").write_text("5")
 

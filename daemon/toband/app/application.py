@@ -29,6 +29,9 @@ from toband.state_dir import StateDir
 from toband.supervise.launch.descriptor_limit import raise_limit
 from toband.systemd_notify import notify
 
+if sys.platform != "win32":
+    from toband.supervise.shim.private_memory import close_memory
+
 ANNOUNCE_AGAIN = 5.0
 
 log = structlog.get_logger()
@@ -72,6 +75,8 @@ class Application:
     def _build(self) -> None:
         """Everything that needs neither an open database nor an address."""
         self._started_at = self._clock.now()
+        if sys.platform != "win32":
+            close_memory()
         raise_limit()
         self._health = Health(self._clock)
         internal_errors.watch(asyncio.get_running_loop(), self._health)

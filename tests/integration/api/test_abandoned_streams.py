@@ -14,6 +14,7 @@ import grpc
 import pytest
 
 from helpers.daemon import Daemon
+from helpers.processes import look_inside
 from helpers.wait import wait_until
 from toban.v1 import event_pb2, event_pb2_grpc, run_pb2, run_pb2_grpc
 
@@ -42,6 +43,7 @@ def run_id(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def descriptors(daemon: Daemon) -> int:
+    look_inside(daemon.pid)
     return len(os.listdir(f"/proc/{daemon.pid}/fd"))
 
 

@@ -21,6 +21,7 @@ import pytest
 
 from faults.settings import LONG
 from helpers.daemon import Daemon, run_state, running_daemon
+from helpers.processes import look_inside
 from helpers.wait import wait_until
 from toban.v1 import run_pb2, run_pb2_grpc, system_pb2
 
@@ -150,6 +151,7 @@ def test_many_followers_read_the_same_and_do_not_slow_the_step(daemon: Daemon, t
         assert run_state(daemon.wait_run(daemon.start_run("paced"), 120)) == "SUCCEEDED"
         alone.append(float(took.read_text()))
     before = settled(daemon, 0)
+    look_inside(daemon.pid)
     Path(f"/proc/{daemon.pid}/clear_refs").write_text("5")
     run_id = daemon.start_run("paced")
     found = asyncio.run(hashes(target, run_id))

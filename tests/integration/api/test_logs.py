@@ -15,6 +15,7 @@ from google.protobuf import timestamp_pb2
 
 from helpers.daemon import Daemon, run_state, texts
 from helpers.gate import Gate
+from helpers.processes import look_inside
 from helpers.wait import wait_until
 from toban.v1 import run_pb2 as pb
 
@@ -395,6 +396,7 @@ def test_a_reader_that_leaves_is_forgotten(daemon: Daemon, tmp_path: Path) -> No
 
     def watches() -> int:
         """inotify watches that the daemon holds: one per followed run, however many follow it."""
+        look_inside(daemon.pid)
         count = 0
         for each in Path(f"/proc/{daemon.pid}/fdinfo").iterdir():
             with suppress(FileNotFoundError):  # closed since

@@ -16,6 +16,7 @@ import pytest
 
 from helpers.daemon import Daemon, run_state, step_states
 from helpers.gate import Gate
+from helpers.processes import look_inside
 from helpers.refusal import refused
 from helpers.wait import wait_until
 from toban.v1 import job_pb2, run_pb2_grpc, workflow_pb2
@@ -608,6 +609,7 @@ def test_many_lists_at_once_take_little_memory(daemon: Daemon) -> None:
         daemon.run("enumerated", v="x" * 1_000_000)
     for _ in range(30):
         daemon.run("enumerated", v="x" * 3_900)
+    look_inside(daemon.pid)
     Path(f"/proc/{daemon.pid}/clear_refs").write_text("5")  # forget the peak so far
     before = memory(daemon, "VmRSS")
     request = pb.ListRunsRequest(workflow="enumerated", page_size=1000)

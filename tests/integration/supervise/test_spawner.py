@@ -15,6 +15,7 @@ from helpers.processes import (
     alive,
     gone,
     kill,
+    look_inside,
     memory_holds,
     proportional_bytes,
     seen,
@@ -117,6 +118,7 @@ async def test_requests_left_in_the_socket_of_a_retiring_spawner_do_not_run_twic
 
 
 async def test_it_is_small_and_does_not_grow(supervision: Supervision) -> None:
+    look_inside(supervision.spawner.pid)
     await supervision.run(["true"])
     before = written_bytes(supervision.spawner.pid)
     for _ in range(10):
@@ -131,6 +133,7 @@ async def test_it_is_small_and_does_not_grow(supervision: Supervision) -> None:
 
 
 async def test_a_shim_that_waits_is_small(supervision: Supervision) -> None:
+    look_inside(supervision.spawner.pid)
     gate = supervision.gate()
     attempt = supervision.launch(shell('read x < "$1"', gate.path))
     await supervision.started(attempt)
@@ -143,6 +146,7 @@ async def test_a_shim_that_waits_is_small(supervision: Supervision) -> None:
 async def test_a_step_that_prints_much_does_not_make_its_shim_grow(
     supervision: Supervision,
 ) -> None:
+    look_inside(supervision.spawner.pid)
     gate = supervision.gate()
     script = 'head -c 20000000 /dev/zero; echo; read x < "$1"'
     attempt = supervision.launch(shell(script, gate.path))

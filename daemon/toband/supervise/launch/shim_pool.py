@@ -20,7 +20,7 @@ import structlog
 
 import toband
 from toband.supervise.launch.descriptor_limit import restore_limit_of
-from toband.supervise.shim import privileges
+from toband.supervise.shim import private_memory, privileges
 
 PARKED = 2
 """Spare shims for the next attempts."""
@@ -139,10 +139,8 @@ class ShimPool:
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        program = (
-            f"import sys; sys.path.append({_PACKAGES!r}); "
-            f"from toband.supervise.shim import spawner; spawner.main({theirs.fileno()})"
-        )
+        call = f"spawner.main({theirs.fileno()}, {private_memory.limit_for_steps()})"
+        program = f"import sys; sys.path.append({_PACKAGES!r}); from toband.supervise.shim import spawner; {call}"
         environment = {key: value for key, value in os.environ.items() if key in _PASSED_ON}
         environment["TOBAN_FAILPOINTS"] = environment.pop("TOBAN_FAILPOINTS_SPAWNER", "")
         try:

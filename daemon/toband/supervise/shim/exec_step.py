@@ -21,7 +21,7 @@ import signal
 from typing import Any, NamedTuple, NoReturn
 
 from toband import failpoints
-from toband.supervise.shim import acl, cgroups, env_files, privileges, secret_files, trusted_path
+from toband.supervise.shim import acl, cgroups, env_files, private_memory, privileges, secret_files, trusted_path
 
 # A step starts with default signal handling, whatever the daemon inherited.
 _ALL_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
@@ -146,15 +146,16 @@ def _spawn(boot: dict[str, Any], streams: Streams) -> int:
     if cwd:
         trusted_path.enter(cwd, guarded=privileges.separates_users())
     try:
-        return os.posix_spawn(
-            _found(argv[0], env),
-            argv,
-            env,
-            file_actions=[(os.POSIX_SPAWN_DUP2, fd, standard) for standard, fd in enumerate(streams)],
-            setsid=True,
-            setsigmask=(),
-            setsigdef=_ALL_SIGNALS,
-        )
+        with private_memory.limit_restored():
+            return os.posix_spawn(
+                _found(argv[0], env),
+                argv,
+                env,
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, standard) for standard, fd in enumerate(streams)],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_ALL_SIGNALS,
+            )
     finally:
         os.chdir("/")
 
@@ -233,6 +234,7 @@ def _become(
         for signum in _ALL_SIGNALS:
             signal.signal(signum, signal.SIG_DFL)
         os.setsid()
+        private_memory.restore_limit()
         for standard, fd in enumerate(streams):
             os.dup2(fd, standard)
         if boot.get("cgroup"):

@@ -59,6 +59,8 @@ def main(sock: socket.socket, boot_id: str) -> NoReturn:
         boot["seal"] = facts["seal"]
         boot["oom_kills"] = kills_before
         process_title.set_title(boot.get("title", ""))
+        # Before the claim: by this name a daemon finds the shim of a claim whose file is gone.
+        process_title.set_short_name(process_title.short_name(boot["token"]))
         masker = masker_of(boot)
         command = boot.get("command", "")
         facts |= {

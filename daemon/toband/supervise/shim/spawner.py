@@ -24,7 +24,7 @@ import socket
 import time
 
 from toband import failpoints
-from toband.supervise.shim import parked_shim, privileges, process_title, process_tree, shim
+from toband.supervise.shim import parked_shim, private_memory, privileges, process_title, process_tree, shim
 
 MOST_BYTES = 4096
 ORPHAN_PATIENCE = 2.0
@@ -169,5 +169,7 @@ class Spawner:
                 socket.send_fds(self._sock, [message.encode()], list(fds))
 
 
-def main(fd: int) -> None:
+def main(fd: int, core_limit: int) -> None:
+    """`core_limit` is the soft limit of core dumps that steps start with."""
+    private_memory.close_memory(core_limit)
     Spawner(socket.socket(fileno=fd)).run()
