@@ -130,8 +130,9 @@ class Patient:
     than twice is a failure. So whatever is called has to be such that it may be repeated.
     """
 
-    def __init__(self, address: Callable[[], str]) -> None:
+    def __init__(self, address: Callable[[], str], token_file: Path) -> None:
         self._address = address
+        self._token_file = token_file
         self._client: SyncClient | None = None
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -153,7 +154,7 @@ class Patient:
     def _heard(self, call: Callable[[SyncClient], Any]) -> Any:
         for _ in range(3):
             if self._client is None:
-                self._client = SyncClient(self._address())
+                self._client = SyncClient(self._address(), token_file=str(self._token_file))
             answer: Future[Any] = Future()
             work = (answer, call, self._client)
             threading.Thread(target=_answer, args=work, daemon=True).start()
@@ -182,7 +183,7 @@ class Daemon:
         self.work = state_dir.parent
         self.log = state_dir.parent / "daemon.log"
         self.process: subprocess.Popen[bytes] | None = None
-        self.client = Patient(lambda: self.announced()["listen"][0])
+        self.client = Patient(lambda: self.announced()["listen"][0], state_dir / "admin.token")
 
     def start(self, environment: Mapping[str, str] | None = None, *, wait: bool = True) -> None:
         # The next one listens elsewhere.

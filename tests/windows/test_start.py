@@ -22,7 +22,7 @@ from toband.supervise.shim.windows import win32
 def test_defaults() -> None:
     config = load(None, {"PROGRAMDATA": r"D:\Data"}, {})
     assert config.state_dir == r"D:\Data\Toban"
-    assert config.listen == ("127.0.0.1:0",)
+    assert [each.address for each in config.listen] == ["127.0.0.1:0"]
     assert unquote(config.database) == r"sqlite:///D:\Data\Toban/toban.db"
 
 
@@ -42,11 +42,11 @@ def test_the_announcement_waits_for_a_reader(tmp_path: Path) -> None:
     state.acquire()
     with pytest.raises(StateDirError, match=str(os.getpid())):
         StateDir(str(tmp_path)).acquire()
-    state.announce(["127.0.0.1:1"], datetime.now(UTC), "1")
+    state.announce([("127.0.0.1:1", "none")], datetime.now(UTC), "1")
     reader = (tmp_path / "toband.json").open()
     closing = Timer(0.2, reader.close)
     closing.start()
-    state.announce(["127.0.0.1:2"], datetime.now(UTC), "1")
+    state.announce([("127.0.0.1:2", "none")], datetime.now(UTC), "1")
     closing.join()
     assert "127.0.0.1:2" in (tmp_path / "toband.json").read_text()
     state.release()
