@@ -33,7 +33,7 @@ from toban.definition.model.event_triggers import (
     EventTrigger,
     check_event_type,
 )
-from toban.definition.model.grant import Grant, GrantRole
+from toban.definition.model.grant import AuthorLimits, Grant, GrantRole
 from toban.definition.model.wait_spec import Wait
 from toban.definition.model.workflow import (
     DefinitionKind,
@@ -84,6 +84,7 @@ __all__ = [
     "RUN_SUCCEEDED",
     "SCHEDULE_TRIGGERED",
     "STEP_FAILED",
+    "AuthorLimits",
     "CostlyError",
     "DefinitionError",
     "DefinitionKind",

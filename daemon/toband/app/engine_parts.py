@@ -124,7 +124,7 @@ class EngineParts:
             tools=tools,
             rules=rules,
         )
-        self.permissions = Permissions(store, self.runs.grants_of)
+        self.permissions = Permissions(store, self.runs.rights_of)
         self.access = AccessParts(config, store, clock, self.runs.active.run, admin=admin)
         self.control = RunControl(self.runs.active, store, clock, remove=self.retention.remove)
         self.log_streams = LogStreams(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from toband.app.adapters import Adapters, SystemClock
 from toband.config import Config
-from toband.domain.authority import Authority, granted
+from toband.domain.authority import StepRights, rights_of
 from toband.domain.identity import StepIdentity
 from toband.domain.run_events import Event
 from toband.domain.run_model import Run
@@ -191,14 +189,14 @@ class RunParts:
         self._unread.report(run_id, event)
         self.launches.report(run_id, event)
 
-    async def grants_of(self, step: StepIdentity) -> Sequence[Authority]:
-        """What the definition of a step's run grants to its steps."""
+    async def rights_of(self, step: StepIdentity) -> StepRights:
+        """What the definition of a step's run allows its steps."""
         actor = self.active.actor(step.run_id)
         if actor is not None:
-            return granted(actor.plan.workflow.grants)
+            return rights_of(actor.plan.workflow)
         run = await self._store.get_run_page(step.run_id, limit=0)
         plan = None if run is None else await self.plans.plan_of(run)
-        return () if plan is None else granted(plan.workflow.grants)
+        return StepRights() if plan is None else rights_of(plan.workflow)
 
     async def context_of(self, run: Run) -> str:
         """The directory of a run's artifacts."""

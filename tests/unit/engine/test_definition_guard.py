@@ -163,3 +163,29 @@ async def test_a_job_of_a_workflow_with_grants(catalog: Workflows) -> None:
     await apply(catalog, job("j"), workflow("w", grants="[{role: admin}]", step="job: j"))()
     author(Role.EDITOR)
     assert (await refusal(apply(catalog, job("j", "id"))))[0] is PermissionReason.ROLE
+
+
+async def limits(store: SqlStore, name: str) -> object:
+    stored = await store.get_workflow(name)
+    assert stored is not None
+    assert stored.definition is not None
+    return stored.definition.parsed.get("author_limits")
+
+
+async def test_the_limits_of_the_author_are_those_of_the_steps(catalog: Workflows, store: SqlStore) -> None:
+    await apply(catalog, job("mine-job"), workflow("mine-free", step="job: mine-job"))()
+    author(Role.EDITOR, "mine*")
+    await apply(catalog, workflow("mine-a"), workflow("mine-b", step="job: mine-job"))()
+    mine = [{"workflows": ["mine*"], "labels": {}}]
+    assert await limits(store, "mine-a") == mine
+    assert await limits(store, "mine-free") is None
+    await apply(catalog, job("mine-job", "id"))()
+    assert await limits(store, "mine-free") == mine
+    author(Role.EDITOR, "mine-*")
+    await apply(catalog, job("mine-job", "id -u"))()
+    assert await limits(store, "mine-b") == [{"workflows": [], "labels": {}}], "what both may see is not known"
+    author(Role.ADMIN)
+    await apply(catalog, job("mine-job", "id -g"))()
+    assert await limits(store, "mine-b") == [{"workflows": [], "labels": {}}]
+    await apply(catalog, workflow("mine-a"), workflow("mine-b"))()
+    assert (await limits(store, "mine-a"), await limits(store, "mine-b")) == (None, None)

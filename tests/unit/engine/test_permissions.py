@@ -11,11 +11,11 @@ import pytest
 from contract.builders import NOW, launched, new_id, save, stored_run, text
 from contract.scheduled import reminder
 from doubles.store import FaultyStore
-from toban.v1 import dead_letter_pb2, event_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2
+from toban.v1 import dead_letter_pb2, event_pb2, job_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2
 from toband.api.access_rules import access_rules
 from toband.domain.access_rule import AccessRule
-from toband.domain.authority import Authority
-from toband.domain.identity import Identity, IdentityKind, Narrowing, Role, StepIdentity, token_identity
+from toband.domain.authority import Authority, StepRights
+from toband.domain.identity import Identity, IdentityKind, Narrowing, Role, StepIdentity, Visible, token_identity
 from toband.domain.run_model import Run
 from toband.engine.access.call_scope import visible
 from toband.engine.access.permissions import Permissions
@@ -42,14 +42,15 @@ class World:
         self.store = store
         self.counted = FaultyStore(store)
         self.granted: Sequence[Authority] = ()
-        self.permissions = Permissions(self.counted, self._grants)
+        self.startable: Visible = None
+        self.permissions = Permissions(self.counted, self._rights)
         self.runs: dict[str, Run] = {}
         self.attempts: dict[str, str] = {}
         self.letters: dict[str, str] = {}
         self.schedules: dict[str, str] = {}
 
-    async def _grants(self, step: StepIdentity) -> Sequence[Authority]:
-        return self.granted
+    async def _rights(self, step: StepIdentity) -> StepRights:
+        return StepRights(granted=self.granted, startable=self.startable)
 
     async def create(self) -> None:
         for name, team in (("mine", "ops"), ("other", "dev")):
@@ -252,3 +253,22 @@ async def test_grants_of_the_workflow(world: World) -> None:
     assert await world.may(identity, "SystemService/ListLocks", locks) is PermissionReason.WORKFLOW
     world.granted = [Authority(role=Role.VIEWER)]
     assert await world.may(identity, "SystemService/ListLocks", locks) is None
+
+
+async def test_a_step_of_a_narrowed_author_starts_only_what_the_author_may_see(world: World) -> None:
+    identity, world.startable = step_of(world.runs["mine"]), (OPS,)
+    for name, allowed in (("mine", True), ("other", False), ("absent", False)):
+        for method, request in (
+            ("RunService/StartRun", run_pb2.StartRunRequest(workflow=name)),
+            ("JobService/RunJob", job_pb2.RunJobRequest(name=name)),
+            ("ScheduleService/CreateSchedule", schedule_pb2.CreateScheduleRequest(workflow=name, subject="s")),
+            ("ScheduleService/CancelSchedule", schedule_pb2.CancelScheduleRequest(id=world.schedules.get(name, "x"))),
+        ):
+            assert await world.may(identity, method, request) is (None if allowed else PermissionReason.STEP), method
+    listed = schedule_pb2.ListSchedulesRequest(subject="issue-1")
+    assert await world.may(identity, "ScheduleService/ListSchedules", listed) is None
+    assert visible() == (OPS,)
+    all_of = schedule_pb2.CancelBySubjectRequest(subject="issue-1")
+    assert await world.may(identity, "ScheduleService/CancelBySubject", all_of) is PermissionReason.STEP
+    reminder_only = schedule_pb2.CreateScheduleRequest(subject="issue-1")
+    assert await world.may(identity, "ScheduleService/CreateSchedule", reminder_only) is None

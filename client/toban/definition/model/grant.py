@@ -1,4 +1,4 @@
-"""What a workflow grants to its steps: a role, for all workflows or for some."""
+"""What a workflow grants to its steps: a role, for all workflows or for some; and the limits of its author."""
 
 from __future__ import annotations
 
@@ -41,3 +41,18 @@ class Grant:
             workflows=tuple(data.get("workflows") or ()),
             labels=data.get("labels") or {},
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorLimits:
+    """Workflows and jobs: those with one of the names or patterns, and those with all of the labels."""
+
+    workflows: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"workflows": list(self.workflows), "labels": dict(self.labels)}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> AuthorLimits:
+        return AuthorLimits(workflows=tuple(data["workflows"]), labels=data["labels"])

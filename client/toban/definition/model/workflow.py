@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from toban.definition.model.event_triggers import EventTrigger, Watch
-from toban.definition.model.grant import Grant
+from toban.definition.model.grant import AuthorLimits, Grant
 from toban.definition.model.wait_spec import Wait
 from toban.definition.timing.schedule_spec import Schedule
 
@@ -480,8 +480,9 @@ class Workflow:
     for the daemon's, and so is `calendar`. `blackout` are windows as `parse_blackout` reads them. `triggers` are
     the events that start it, and `event_overlap` is the overlap policy of runs that events start: `overlap` if the
     file has one, else QUEUE, so that no event is dropped. `watch` are paths whose changes are events; relative ones
-    are below the base directory. `grants` is what its steps may do beyond their own runs. `edition` selects the rules
-    of its time, so that a stored version keeps its meaning.
+    are below the base directory. `grants` is what its steps may do beyond their own runs. `author_limits` are the
+    workflows that its author may see, if these are not all: its steps start no others. `edition` selects the rules of
+    its time, so that a stored version keeps its meaning.
     """
 
     name: str
@@ -512,6 +513,7 @@ class Workflow:
     watch: tuple[Watch, ...] = ()
     locks: tuple[str, ...] = ()
     grants: tuple[Grant, ...] = ()
+    author_limits: tuple[AuthorLimits, ...] = ()
     steps: dict[str, Step]
     edition: int = 0
 
@@ -533,6 +535,8 @@ class Workflow:
             added["locks"] = list(self.locks)
         if self.grants:
             added["grants"] = [grant.to_dict() for grant in self.grants]
+        if self.author_limits:
+            added["author_limits"] = [limits.to_dict() for limits in self.author_limits]
         if self.calendar:
             added["calendar"] = dict(self.calendar)
         if self.edition:
@@ -604,6 +608,7 @@ class Workflow:
             watch=tuple(map(Watch.from_dict, data.get("watch", ()))),
             locks=tuple(data.get("locks", ())),
             grants=tuple(map(Grant.from_dict, data.get("grants", ()))),
+            author_limits=tuple(map(AuthorLimits.from_dict, data.get("author_limits", ()))),
             steps={step.id: step for step in steps},
             edition=data.get("edition", 0),
         )

@@ -5,11 +5,11 @@ A narrowed identity gets one answer for what is not its own and for what does no
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toband.domain.access_rule import AccessRule, CallTarget
-from toband.domain.authority import Authority, authority_of, described, visible_with
+from toband.domain.authority import StepRights, authority_of, described, visible_with
 from toband.domain.identity import Identity, Narrowing, StepIdentity, Visible
 from toband.engine.access.call_scope import enter_scope, seen_with
 from toband.engine.access.call_targets import CallTargets
@@ -19,23 +19,22 @@ from toband.ports import Store
 
 
 class Permissions:
-    def __init__(self, store: Store, grants: Callable[[StepIdentity], Awaitable[Sequence[Authority]]]) -> None:
-        """`grants` returns what the definition of a step's workflow grants to its steps."""
+    def __init__(self, store: Store, rights: Callable[[StepIdentity], Awaitable[StepRights]]) -> None:
+        """`rights` returns what the definition of a step's workflow allows its steps."""
         self._store = store
-        self._grants = grants
+        self._rights = rights
         self._targets = CallTargets(store)
         self._steps = StepScope(store, self._targets)
 
     async def check(self, identity: Identity, rule: AccessRule, request: Any) -> None:
         """Raises NotPermittedError. Reads nothing for an identity that is neither narrowed nor a step."""
-        authorities = authority_of(identity)
-        if identity.step is not None:
-            authorities = await self._grants(identity.step)
+        rights = StepRights() if identity.step is None else await self._rights(identity.step)
+        authorities = authority_of(identity) if identity.step is None else rights.granted
         enough = [each for each in authorities if rule.role is None or each.role >= rule.role]
         visible = visible_with(enough)
-        if identity.step is not None and await self._steps.covers(identity.step, rule, request):
+        if identity.step is not None and await self._steps.covers(identity.step, rule, request, rights.startable):
             # Its own runs, and nothing that it does not name.
-            enter_scope(authorities, None)
+            enter_scope(authorities, rights.startable)
             return
         enter_scope(authorities, visible)
         if rule.role is None:

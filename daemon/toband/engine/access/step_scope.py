@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from toband.domain.access_rule import AccessRule, CallTarget
 from toband.domain.emitted_events import causing_run
-from toband.domain.identity import StepIdentity
+from toband.domain.identity import StepIdentity, Visible
+from toband.engine.access.call_scope import seen_with
 from toband.engine.access.call_targets import CallTargets
 from toband.ports import Store
 
@@ -21,7 +22,8 @@ class StepScope:
         self._store = store
         self._targets = targets
 
-    async def covers(self, step: StepIdentity, rule: AccessRule, request: Any) -> bool:
+    async def covers(self, step: StepIdentity, rule: AccessRule, request: Any, startable: Visible) -> bool:
+        """`startable` are the workflows that it may start, and whose schedules it may manage."""
         if not rule.steps:
             return False
         match rule.target:
@@ -36,16 +38,27 @@ class StepScope:
             case CallTarget.WORKFLOW:
                 # Starting a run makes it one of the chain. The results of other runs are not the step's.
                 from_run = getattr(request, "from_run", "")
-                return not from_run or await self._in_chain(step, from_run)
+                if from_run and not await self._in_chain(step, from_run):
+                    return False
+                return await self._may_start(getattr(request, rule.field), startable)
             case CallTarget.VISIBLE:
                 # Only those who know a subject see its schedules.
                 return bool(getattr(request, "subject", ""))
+            case CallTarget.SCHEDULE:
+                entry = await self._store.get_schedule(getattr(request, rule.field)) if startable is not None else None
+                return startable is None or (entry is not None and await self._may_start(entry.workflow, startable))
             case CallTarget.DAEMON:
-                return not _acts_for_another(step, request)
-            case CallTarget.SCHEDULE | CallTarget.NONE:
+                # All schedules of a subject may be too many.
+                ends_all = rule.method == "ScheduleService/CancelBySubject" and startable is not None
+                return not ends_all and not _acts_for_another(step, request)
+            case CallTarget.NONE:
                 return True
             case CallTarget.DEAD_LETTER | CallTarget.DEFINITIONS:
                 return False
+
+    async def _may_start(self, workflow: str, startable: Visible) -> bool:
+        """A schedule without a workflow starts none."""
+        return not workflow or workflow in await seen_with(startable, [workflow], self._store)
 
     async def _covers_run(self, step: StepIdentity, rule: AccessRule, request: Any) -> bool:
         run_id = getattr(request, rule.field)

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from toban.definition import DefinitionKind, Document, EventTrigger, Parsed, Problem, Workflow
+from toban.definition import AuthorLimits, DefinitionKind, Document, EventTrigger, Parsed, Problem, Workflow
 from toban.definition.checks.never_due import run_out
 from toban.definition.scripts.shells import DEFAULT_SHELL
 from toban.definition.timing.business_days import CalendarError
 from toban.definition.timing.phrases.phrase import PhraseError
 from toban.definition.timing.schedule_spec import Schedule
+from toband.domain.authority import author_limits
 from toband.domain.schedule_model import ScheduleEntry, entries_of
 from toband.engine.access.call_scope import visible
 from toband.engine.definitions.default_shell import with_default_shell
@@ -146,8 +147,15 @@ class Resolver:
         return await self._finish(document, problems, text.file, text.base_dir, jobs)
 
     async def _finish(
-        self, document: Document, problems: Sequence[Problem], file: str, base_dir: str, jobs: _Jobs
+        self,
+        document: Document,
+        problems: Sequence[Problem],
+        file: str,
+        base_dir: str,
+        jobs: _Jobs,
+        before: Mapping[str, Any] | None = None,
     ) -> ResolvedDefinition:
+        """`before` is the stored definition that changes only because a job does: the limits of its author stay."""
         problems = [*problems, *run_out(document, file, self._clock.now())]
         text: WorkflowText | None = None
         if document.workflow is not None and all(each.warning for each in problems):
@@ -160,8 +168,22 @@ class Resolver:
             wrong = [*_refused(workflow, base_dir, self._refusal), *ruled_out, *wrong]
             problems += [_problem(file, document, message, path) for path, message in wrong]
             if not wrong:
+                workflow = await self._with_author_limits(workflow, document.source, base_dir, before)
                 text = _text(document, workflow, base_dir, jobs, schedules)
         return ResolvedDefinition(file=file, document=document, problems=problems, text=text)
+
+    async def _with_author_limits(
+        self, workflow: Workflow, source: str, base_dir: str, before: Mapping[str, Any] | None
+    ) -> Workflow:
+        """With the limits of its author, or with those that it has if the author changes nothing."""
+        if before is None and visible() is not None:
+            stored = await self._store.get_workflow(workflow.name)
+            definition = stored.definition if stored is not None else None
+            if definition is not None and (definition.source, definition.base_dir) == (source, base_dir):
+                same = replace(workflow, author_limits=_limits_in(definition.parsed))
+                if same.to_dict() == definition.parsed:
+                    return same
+        return replace(workflow, author_limits=author_limits(visible(), _limits_in(before or {})))
 
     async def _of_its_edition(self, workflow: Workflow, source: str) -> Workflow:
         """With the edition of the stored version, if that has the same text: a release does not change its meaning."""
@@ -243,7 +265,7 @@ class Resolver:
         jobs = await self._jobs(jobs_of(stored.definition.parsed), sources)
         parsed = await self._parser.parse(source, UNNAMED, jobs.sources)
         document = _only(parsed, Document(source=source, line=1, name=stored.name, workflow=None))
-        return await self._finish(document, parsed.problems, UNNAMED, base_dir, jobs)
+        return await self._finish(document, parsed.problems, UNNAMED, base_dir, jobs, stored.definition.parsed)
 
     async def _jobs(self, names: Iterable[str], given: Mapping[str, str], *, similar: bool = False) -> _Jobs:
         """Stored jobs by name, with `given` in place of those of the same names.
@@ -277,6 +299,10 @@ def _refused(workflow: Workflow, base_dir: str, refusal: Callable[[str], str]) -
         text = f"cannot tell where {relative[0]!r} is: the definition comes without a base directory"
         problems.append(("watch", f"{text}; give an absolute path"))
     return problems
+
+
+def _limits_in(parsed: Mapping[str, Any]) -> tuple[AuthorLimits, ...]:
+    return tuple(map(AuthorLimits.from_dict, parsed.get("author_limits", ())))
 
 
 def jobs_of(parsed: Mapping[str, Any]) -> frozenset[str]:
