@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from toband.engine.access import call_identity
 from toband.engine.access.authentication import Authenticator, Credentials
 from toband.engine.access.door import Door
 from toband.engine.access.live_streams import LiveStreams
-from toband.engine.errors import CredentialReason, InvalidCredentialError
+from toband.engine.errors import CredentialReason, InvalidCredentialError, NotPermittedError
 from toband.memory_trim import STREAM, Trimmer
 from toband.ports import StoreError, auditing
 
@@ -34,6 +34,14 @@ _Handler = Any
 class PermissionCheck(Protocol):
     async def check(self, identity: Identity, rule: AccessRule, request: Message) -> None:
         """Raises NotPermittedError."""
+        ...
+
+    def may_change(self, identity: Identity, rule: AccessRule) -> bool:
+        """Whether the identity may lose the permission for a call while it lasts."""
+        ...
+
+    async def lost(self, identity: Identity, rule: AccessRule, request: Message) -> NotPermittedError:
+        """Waits until the identity may not make the call any more."""
         ...
 
 
@@ -107,12 +115,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _streaming(self, handler: _Handler, method: str) -> _Handler:
         async def call(raws: AsyncIterator[bytes], context: Context) -> None:
             identity = await self._entered(method, context, weight=STREAM)
+            lost = None
             if handler.request_streaming:
                 answers = handler.stream_stream(self._requests(raws, handler, method, identity, context), context)
             else:
                 request = await self._request(handler, method, identity, context)
                 answers = handler.unary_stream(request, context)
-            with _ended_with_credential(self._gate.streams, identity) as ended:
+                rule, permissions = self._gate.rules.get(method), self._gate.permissions
+                if rule is not None and identity is not None and permissions.may_change(identity, rule):
+                    lost = permissions.lost(identity, rule, request)
+            with _ended_with_credential(self._gate.streams, identity, lost) as ended:
                 try:
                     await _written(answers, handler.response_serializer, context)
                 except grpc.aio.AbortError as aborted:
@@ -185,19 +197,24 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
 @dataclass(slots=True)
 class _End:
-    error: InvalidCredentialError | None = None
+    error: InvalidCredentialError | NotPermittedError | None = None
 
 
 @contextmanager
-def _ended_with_credential(streams: LiveStreams, identity: Identity | None) -> Iterator[_End]:
-    """Cancels the task of a stream when the credential of its caller ends; the error is then set."""
+def _ended_with_credential(
+    streams: LiveStreams, identity: Identity | None, lost: Coroutine[Any, Any, NotPermittedError] | None
+) -> Iterator[_End]:
+    """Cancels the task of a stream when the credential of its caller ends, or its permission, which `lost` waits for.
+
+    The error is then set.
+    """
     end = _End()
     if identity is None:
         yield end
         return
     task = cast("asyncio.Task[Any]", asyncio.current_task())
 
-    def over(error: InvalidCredentialError) -> None:
+    def over(error: InvalidCredentialError | NotPermittedError) -> None:
         if end.error is None:
             end.error = error
             task.cancel()
@@ -207,12 +224,19 @@ def _ended_with_credential(streams: LiveStreams, identity: Identity | None) -> I
         expired = InvalidCredentialError("the credential has expired", CredentialReason.EXPIRED)
         left = (identity.expires_at - datetime.now(UTC)).total_seconds()
         timer = asyncio.get_running_loop().call_later(max(0.0, left), over, expired)
+    watch = None if lost is None else asyncio.get_running_loop().create_task(_told(lost, over))
     try:
         with streams.open(identity.credential, over):
             yield end
     finally:
         if timer is not None:
             timer.cancel()
+        if watch is not None:
+            watch.cancel()
+
+
+async def _told(lost: Coroutine[Any, Any, NotPermittedError], over: Callable[[NotPermittedError], None]) -> None:
+    over(await lost)
 
 
 def _credentials(context: Context) -> Credentials:

@@ -5,6 +5,8 @@ A narrowed identity gets one answer for what is not its own and for what does no
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,7 +17,10 @@ from toband.engine.access.call_scope import enter_scope, seen_with
 from toband.engine.access.call_targets import CallTargets
 from toband.engine.access.step_scope import StepScope
 from toband.engine.errors import NotPermittedError, PermissionReason
-from toband.ports import Store
+from toband.ports import Store, StoreError
+
+LOOK_EVERY = 2.0
+"""Seconds after which labels are read again for a stream."""
 
 
 class Permissions:
@@ -43,6 +48,21 @@ class Permissions:
             raise _role_required(identity, rule)
         if visible is not None:
             await self._check_target(identity, rule, request, visible)
+
+    def may_change(self, identity: Identity, rule: AccessRule) -> bool:
+        """Whether the identity may lose the permission for a call while it lasts: labels of its target may change."""
+        narrowing = identity.narrowing
+        return narrowing is not None and narrowing.needs_labels and rule.target is not CallTarget.VISIBLE
+
+    async def lost(self, identity: Identity, rule: AccessRule, request: Any) -> NotPermittedError:
+        """Waits until the identity may not make the call any more."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            with contextlib.suppress(StoreError):
+                try:
+                    await self.check(identity, rule, request)
+                except NotPermittedError as error:
+                    return error
 
     async def _check_target(
         self, identity: Identity, rule: AccessRule, request: Any, visible: tuple[Narrowing, ...]
