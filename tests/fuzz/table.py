@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fuzz import (
     attempt_targets,
+    client_targets,
     damage_targets,
     definition_targets,
     request_targets,
@@ -20,5 +21,6 @@ TARGETS = {
         *time_targets.TARGETS,
         *request_targets.TARGETS,
         *damage_targets.TARGETS,
+        *client_targets.TARGETS,
     )
 }

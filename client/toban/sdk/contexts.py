@@ -51,7 +51,8 @@ class Contexts:
         """Raises NotFound."""
         entry = self._entry(name)
         ca, token, certificate, key = (str(entry.get(each, "")) for each in _CREDENTIALS)
-        return ClientCredentials(token=token, ca=ca.encode(), certificate=certificate.encode(), key=key.encode())
+        files = [each.encode("utf-8", "replace") for each in (ca, certificate, key)]
+        return ClientCredentials(token=token, ca=files[0], certificate=files[1], key=files[2])
 
     def add(self, name: str, server: str, credentials: Mapping[str, str] | None = None) -> None:
         """`credentials` are texts by `ca`, `token`, `certificate` and `key`.

@@ -36,9 +36,10 @@ _UNKNOWN_CA: Final = (2, 18, 19, 20, 21)
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING", "HTTP_REQUEST")
 
 
-class TlsReason(StrEnum):
+class ConnectReason(StrEnum):
     """Why there is no connection: the `reason` of the error. These come from the client."""
 
+    REMOTE_UNREACHABLE = "REMOTE_UNREACHABLE"
     CERTIFICATE_EXPIRED = "TLS_CERTIFICATE_EXPIRED"
     CERTIFICATE_NOT_YET_VALID = "TLS_CERTIFICATE_NOT_YET_VALID"
     HOST_NAME = "TLS_HOST_NAME"
@@ -74,14 +75,19 @@ def _find(address: Address, files: TlsFiles) -> TobanError | None:
         with socket.create_connection((address.host, address.port), _WITHIN):
             pass
     except socket.gaierror:
-        return Unreachable(f"no daemon answers at {address.text}: no such host {address.host}")
+        return _no_connection(address, f"no such host {address.host}")
     except TimeoutError:
-        return Unreachable(f"no daemon answers at {address.text}: no answer within {_WITHIN:g} s")
+        return _no_connection(address, f"no answer within {_WITHIN:g} s")
     except ConnectionRefusedError:
-        return Unreachable(f"no daemon answers at {address.text}: nothing listens there")
+        return _no_connection(address, "nothing listens there")
     except OSError as error:
-        return Unreachable(f"no daemon answers at {address.text}: {(error.strerror or 'no connection').lower()}")
+        return _no_connection(address, (error.strerror or "no connection").lower())
     return _find_in_handshake(address, files) if address.tls else _find_tls_server(address)
+
+
+def _no_connection(address: Address, why: str) -> TobanError:
+    reason = ConnectReason.REMOTE_UNREACHABLE if address.tls else ""
+    return Unreachable(f"no daemon answers at {address.text}: {why}", reason=reason)
 
 
 def _find_tls_server(address: Address) -> TobanError | None:
@@ -95,7 +101,7 @@ def _find_tls_server(address: Address) -> TobanError | None:
     except OSError:
         return None
     return Unreachable(
-        f"no daemon answers at {address.text} without TLS: the server expects TLS", reason=TlsReason.TLS_REQUIRED
+        f"no daemon answers at {address.text} without TLS: the server expects TLS", reason=ConnectReason.TLS_REQUIRED
     )
 
 
@@ -107,7 +113,7 @@ def _find_in_handshake(address: Address, files: TlsFiles) -> TobanError | None:
         text = getattr(error, "reason", None) or error
         return Refused(
             f"cannot use the certificates for {address.text}: {_words(str(text))}",
-            reason=TlsReason.CLIENT_CERTIFICATE_UNUSABLE,
+            reason=ConnectReason.CLIENT_CERTIFICATE_UNUSABLE,
         )
     try:
         answered = _handshake(address, context)
@@ -129,25 +135,26 @@ def _certificate_problem(address: Address, files: TlsFiles, error: ssl.SSLCertVe
         expired = code == _EXPIRED
         at = _time(certificate, "notAfter", "at") if expired else _time(certificate, "notBefore", "only from")
         words = "has expired" if expired else "is not valid yet"
-        reason = TlsReason.CERTIFICATE_EXPIRED if expired else TlsReason.CERTIFICATE_NOT_YET_VALID
+        reason = ConnectReason.CERTIFICATE_EXPIRED if expired else ConnectReason.CERTIFICATE_NOT_YET_VALID
         return Unreachable(f"{start}: the server's certificate {words}{at}", reason=reason)
     if code in _HOST_NAME:
         names = ", ".join(_names(_server_certificate(address, files))) or "no name"
         return Unreachable(
-            f"{start}: the server's certificate is for {names}, not for {address.host}", reason=TlsReason.HOST_NAME
+            f"{start}: the server's certificate is for {names}, not for {address.host}", reason=ConnectReason.HOST_NAME
         )
     if code in _UNKNOWN_CA:
         by = "the given CA" if files.ca else "a CA that this machine trusts"
-        return Unreachable(f"{start}: the server's certificate is not signed by {by}", reason=TlsReason.UNKNOWN_CA)
+        return Unreachable(f"{start}: the server's certificate is not signed by {by}", reason=ConnectReason.UNKNOWN_CA)
     return Unreachable(
         f"{start}: {error.verify_message or 'the certificate cannot be verified'}",
-        reason=TlsReason.CERTIFICATE_UNUSABLE,
+        reason=ConnectReason.CERTIFICATE_UNUSABLE,
     )
 
 
 def _handshake_problem(address: Address, files: TlsFiles, reason: str) -> TobanError:
     if any(each in reason for each in _NO_TLS):
-        return Unreachable(f"cannot connect to {address.text}: the server there speaks no TLS", reason=TlsReason.NO_TLS)
+        message = f"cannot connect to {address.text}: the server there speaks no TLS"
+        return Unreachable(message, reason=ConnectReason.NO_TLS)
     if "ALERT" in reason and ("CERTIFICATE" in reason or "CA" in reason.split("_") or "HANDSHAKE_FAILURE" in reason):
         return _client_problem(address, files, _words(reason))
     return Unreachable(f"cannot connect to {address.text}: the TLS handshake failed: {_words(reason)}")
@@ -158,9 +165,9 @@ def _client_problem(address: Address, files: TlsFiles, why: str) -> TobanError:
     if files.certificate:
         return Refused(
             f"{address.text} refuses the client certificate{f': {why}' if why else ''}",
-            reason=TlsReason.CLIENT_CERTIFICATE_REFUSED,
+            reason=ConnectReason.CLIENT_CERTIFICATE_REFUSED,
         )
-    return Refused(f"{address.text} requires a client certificate", reason=TlsReason.CLIENT_CERTIFICATE_REQUIRED)
+    return Refused(f"{address.text} requires a client certificate", reason=ConnectReason.CLIENT_CERTIFICATE_REQUIRED)
 
 
 def _handshake(address: Address, context: ssl.SSLContext) -> bool:
