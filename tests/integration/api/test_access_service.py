@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import tempfile
@@ -206,6 +207,35 @@ def test_tokens_are_listed_in_pages(daemon: Daemon) -> None:
             break
         request.page_token = answer.next_page_token
     assert found == everything
+
+
+def test_a_step_is_itself_until_its_attempt_ends(daemon: Daemon, sockets: Path, at_closed: str) -> None:
+    files = daemon.state_dir.parent
+    wait = "while [ ! -e {} ]; do sleep 0.02; done"
+    say = f"echo $TOBAN_RUN_ID/$TOBAN_ATTEMPT_TOKEN > {files}/new && mv {files}/new {files}/origin"
+    steps = [
+        {"name": "first", "run": f"{say}; {wait.format(files / 'one')}"},
+        {"name": "second", "depends_on": ["first"], "run": wait.format(files / "two")},
+    ]
+    daemon.apply(json.dumps({"name": "two-steps", "description": "x", "steps": steps}))
+    run_id = daemon.start_run("two-steps")
+    wait_until((files / "origin").exists, "the step does not begin")
+    origin = (files / "origin").read_text().strip()
+    login = logged_in(daemon.state_dir / "toban.sock.login")
+    for target, credential in ((at_closed, ""), (f"unix:{daemon.state_dir}/toban.sock", login)):
+        with calling(target, credential, origin) as caller:
+            identity = caller.who()
+            assert (identity.name, identity.role) == ("step:two-steps/first", access_rule_pb2.ROLE_UNSPECIFIED)
+    with calling(at_closed, origin=origin) as caller, ThreadPoolExecutor(1) as pool:
+        stream = caller.runs.WatchRun(run_pb2.WatchRunRequest(id=run_id), timeout=60)
+        assert next(iter(stream)).run.id == run_id
+        end = pool.submit(refused, lambda: stream)
+        (files / "one").touch()
+        assert end.result(30).reason == "STEP_ENDED"
+        assert refused(caller.who).reason == "STEP_ENDED"
+    (files / "two").touch()
+    daemon.wait_run(run_id)
+    assert refused_call(at_closed, origin=origin).reason == "STEP_ENDED"
 
 
 def test_a_user_is_proved_by_the_credential_socket(daemon: Daemon, sockets: Path) -> None:

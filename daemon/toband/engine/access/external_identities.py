@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
@@ -9,6 +10,8 @@ import structlog
 
 from toband.domain.credential_rules import CertificateFacts, CertificateRule, IssuerRules
 from toband.domain.identity import Identity, IdentityKind
+from toband.engine.access.rate_limit import TokenBucket
+from toband.engine.access.tokens import invalid_credential
 from toband.engine.errors import CredentialReason, InvalidCredentialError
 from toband.ports import BadSignedTokenError, Clock, SignedTokens
 
@@ -23,6 +26,7 @@ class CertificateIdentities:
     ) -> None:
         self._rules = rules
         self._read = read
+        self._log = _RefusalLog()
         self._clock = clock
 
     def identify(self, certificate: bytes) -> Identity:
@@ -30,15 +34,17 @@ class CertificateIdentities:
         try:
             facts = self._read(certificate)
         except ValueError as error:
-            raise _invalid(f"the client certificate cannot be read: {error}") from None
+            raise self._log.invalid(f"the client certificate cannot be read: {error}") from None
         if facts.not_after <= self._clock.now():
             raise _expired()
         rule = next((each for each in self._rules if each.matches(facts)), None)
         if rule is None:
-            raise _invalid(f"no rule of access.certificates matches the client certificate of {facts.subject_cn!r}")
+            raise self._log.invalid(
+                f"no rule of access.certificates matches the client certificate of {facts.subject_cn!r}"
+            )
         name = rule.name or facts.subject_cn or next(iter(facts.san), "")
         if not name or not name.isprintable():
-            raise _invalid("the client certificate has no usable name")
+            raise self._log.invalid("the client certificate has no usable name")
         return Identity(
             name=f"certificate:{name}",
             kind=IdentityKind.CERTIFICATE,
@@ -53,19 +59,20 @@ class IssuerIdentities:
     def __init__(self, issuers: Sequence[IssuerRules], signed: SignedTokens) -> None:
         self._issuers = {each.issuer: each for each in issuers}
         self._signed = signed
+        self._log = _RefusalLog()
 
     async def identify(self, text: str) -> Identity:
         """`text` is a JWT. Raises InvalidCredentialError."""
         try:
             issuer, claims = await self._signed.verify(text)
         except BadSignedTokenError as error:
-            raise (_expired() if error.expired else _invalid(f"a signed token was refused: {error}")) from None
+            raise (_expired() if error.expired else self._log.invalid(f"a signed token was refused: {error}")) from None
         rules = self._issuers[issuer]
         grant, name = rules.grant(claims), rules.name(claims)
         if grant is None:
-            raise _invalid(f"no rule of the issuer {issuer} matches the claims of {name!r}")
+            raise self._log.invalid(f"no rule of the issuer {issuer} matches the claims of {name!r}")
         if not name:
-            raise _invalid(f"a signed token of {issuer} has no usable claim {rules.name_claim!r}")
+            raise self._log.invalid(f"a signed token of {issuer} has no usable claim {rules.name_claim!r}")
         return Identity(
             name=f"{rules.label}:{name}",
             kind=IdentityKind.ISSUER,
@@ -75,11 +82,17 @@ class IssuerIdentities:
         )
 
 
+class _RefusalLog:
+    """Says in the log why credentials are refused, since their callers learn nothing; not of each in a flood."""
+
+    def __init__(self) -> None:
+        self._bucket = TokenBucket(rate=1, burst=20)
+
+    def invalid(self, why: str) -> InvalidCredentialError:
+        if self._bucket.take(time.monotonic()):
+            log.info("a credential was refused", action="credential_refused", reason=why)
+        return invalid_credential()
+
+
 def _expired() -> InvalidCredentialError:
     return InvalidCredentialError("the credential has expired", CredentialReason.EXPIRED)
-
-
-def _invalid(why: str) -> InvalidCredentialError:
-    """`why` is for the log: the caller learns nothing."""
-    log.info("a credential was refused", action="credential_refused", reason=why)
-    return InvalidCredentialError("the credential is not valid", CredentialReason.INVALID)
