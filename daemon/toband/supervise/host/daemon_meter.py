@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
@@ -20,6 +21,7 @@ class DaemonMeter:
 
     def __init__(self) -> None:
         self._samples = deque([_now()], SAMPLES)
+        self._rss = 0
 
     async def run(self) -> None:
         while True:
@@ -30,7 +32,10 @@ class DaemonMeter:
         at, spent = _now()
         first_at, first_spent = self._samples[0]
         cores = (spent - first_spent) / max(at - first_at, 0.001)
-        return DaemonUse(cpu=cores, cpu_time=spent, rss_bytes=_resident())
+        # A daemon without a free descriptor still answers, with what it knew last.
+        with contextlib.suppress(OSError):
+            self._rss = _resident()
+        return DaemonUse(cpu=cores, cpu_time=spent, rss_bytes=self._rss)
 
 
 def _now() -> tuple[float, float]:
