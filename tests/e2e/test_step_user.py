@@ -6,7 +6,6 @@ import json
 import os
 import pwd
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -55,8 +54,8 @@ echo over
 
 
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with capable_daemon(tmp_path_factory.mktemp("d")) as running:
+def daemon() -> Iterator[Daemon]:
+    with capable_daemon() as running:
         yield running
 
 
@@ -112,7 +111,7 @@ def test_an_attacking_step_gets_nowhere(daemon: Daemon) -> None:
     assert run_state(daemon.wait_run(other)) == "CANCELLED"
 
 
-def test_artifacts_are_read_and_placed_with_the_rights_of_the_step(daemon: Daemon, tmp_path: Path) -> None:
+def test_artifacts_are_read_and_placed_with_the_rights_of_the_step(daemon: Daemon) -> None:
     apply(
         daemon,
         "hands-on",
@@ -169,6 +168,27 @@ mkdir -m 1777 sticky; touch sticky/x
     assert directory.exists()
     daemon.runs.DeleteRun(run_pb2.DeleteRunRequest(id=run.id), timeout=60)
     assert not directory.exists()
+
+
+def test_a_sandboxed_step_has_no_network_and_leaves_no_temporary_files(daemon: Daemon) -> None:
+    """By a user namespace: the daemon lacks the right to make others."""
+    script = """
+id -u; id -G; cat /proc/net/dev | grep -c : ; grep -E '^Cap(Eff|Prm|Bnd)' /proc/self/status | tr -d '\\t'
+umask 077; mkdir "$TMPDIR/inner"; echo x > "$TMPDIR/inner/file"; ls /tmp 2>/dev/null || echo closed; ls -d "$TMPDIR"
+"""
+    sandbox = {"network": "none", "private_tmp": True}
+    apply(daemon, "sandboxed", {"name": "a", "run": script, "errexit": False}, defaults={"sandbox": sandbox})
+    run = daemon.run("sandboxed")
+    assert run_state(run) == "SUCCEEDED", run.error_message
+    who = pwd.getpwnam(STEP_USER)
+    *lines, directory = printed(daemon, run.id).splitlines()
+    none = "0" * 16
+    assert lines == [
+        *(str(who.pw_uid), str(who.pw_gid), "1"),
+        *(f"CapPrm:{none}", f"CapEff:{none}", f"CapBnd:{none}"),
+        "closed",
+    ]
+    assert not os.path.exists(directory)
 
 
 @pytest.mark.parametrize("user", ["root", "0", DAEMON_USER, "bin"])

@@ -11,9 +11,10 @@ import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from helpers.daemon import Daemon
 
@@ -53,13 +54,18 @@ def unit_capabilities() -> list[str]:
 
 @contextmanager
 def capable_daemon(
-    base: Path, *arguments: str, environment: Mapping[str, str] | None = None, step_user: str = STEP_USER
+    *arguments: str, environment: Mapping[str, str] | None = None, step_user: str = STEP_USER
 ) -> Iterator[Daemon]:
-    """At the end it is gone, with all that it started."""
-    # A step has to be able to walk there, as to /var/lib.
-    for directory in (base, *base.parents[:3]):
-        if not directory.stat().st_mode & 0o001:
-            directory.chmod(directory.stat().st_mode | 0o011)
+    """At the end it is gone, with all that it started and all its files."""
+    # Not below pytest's directory, which every other session closes to other users again.
+    with TemporaryDirectory(prefix="toban-capable-") as directory:
+        Path(directory).chmod(0o755)
+        with _running(Path(directory), arguments, environment or {}, step_user) as daemon:
+            yield daemon
+
+
+@contextmanager
+def _running(base: Path, arguments: Sequence[str], environment: Mapping[str, str], step_user: str) -> Iterator[Daemon]:
     for name in ("python", "packages", "source"):
         (base / name).mkdir()
     state_dir = base / "state"
@@ -79,7 +85,7 @@ def capable_daemon(
         "PYTHONDONTWRITEBYTECODE": "1",
         "TOBAN_STEP_USER": step_user,
     }
-    daemon = Daemon(state_dir, *arguments, environment={**running, **places, **(environment or {})})
+    daemon = Daemon(state_dir, *arguments, environment={**running, **places, **environment})
     capabilities = ",".join(f"+{name}" for name in unit_capabilities())
     script = _SCRIPT.format(
         user=who.pw_uid, group=who.pw_gid, capabilities=f"--inh-caps={capabilities} --ambient-caps={capabilities}"

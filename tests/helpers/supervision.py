@@ -17,7 +17,7 @@ from doubles.conditions import Conditions
 from helpers.gate import Gate
 from helpers.processes import Process, alive, children_of, command_of, marked, seen, stat_of
 from helpers.wait import DEADLINE, wait_for
-from toban.definition import Resources
+from toban.definition import Resources, StepSandbox
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided, Event
 from toband.domain.run_model import Attempt, AttemptState, TreeCause
 from toband.ports import Launch, LogKind, SecretMaterial
@@ -87,6 +87,8 @@ def new_launch(
     workspace: str | None = None,
     user: str = "",
     resources: Resources | None = None,
+    no_new_privileges: bool = False,
+    sandbox: StepSandbox | None = None,
     log_limit: int | None = None,
     stdin: str | None = None,
     secrets: SecretMaterial | None = None,
@@ -103,6 +105,8 @@ def new_launch(
         kill_grace=grace,
         user=user,
         resources=resources,
+        no_new_privileges=no_new_privileges,
+        sandbox=sandbox,
         log_limit=log_limit,
         stdin=stdin,
         secrets=secrets,

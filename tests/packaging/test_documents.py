@@ -20,6 +20,7 @@ from toban.definition.schema.definition_schema import (
     ResourcesInput,
     RetentionInput,
     RetryInput,
+    SandboxInput,
     ScheduleInput,
     StepInput,
     TriggerInput,
@@ -51,7 +52,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 def test_every_field_of_the_format_is_described() -> None:
     rows = set(re.findall(r"`([a-z_]+)`", read("docs/definition.md")))
-    steps = (StepInput, CheckInput, ResourcesInput, RetryInput, InputInput, OutputInput)
+    steps = (StepInput, CheckInput, ResourcesInput, SandboxInput, RetryInput, InputInput, OutputInput)
     triggers = (ScheduleInput, TriggerInput)
     models = (WorkflowInput, RetentionInput, ParamInput, JobsInput, JobInput, *triggers, *steps)
     assert {name for model in models for name in written_names(model)} <= rows

@@ -174,7 +174,7 @@ def test_what_cannot_be_started(shared: Daemon) -> None:
     assert f"cannot enter the workspace {nowhere}" in execution.error_message
     run = shared.run("other", step("other", "", user="somebody"))
     execution = shared.executions(run.id)["other"]
-    assert execution.error_message == ("cannot run as somebody: `user` is not available on Windows")
+    assert execution.error_message == "cannot start it: `user` is not available on Windows"
     assert execution.error_class == run_pb2.ERROR_CLASS_NON_RETRYABLE
 
 

@@ -50,6 +50,7 @@ from toban.definition.model.workflow import (
     Retention,
     Retry,
     Step,
+    StepSandbox,
     Workflow,
 )
 from toban.definition.scalars.artifact_paths import is_directory
@@ -118,6 +119,7 @@ __all__ = [
     "Scope",
     "SecretReferences",
     "Step",
+    "StepSandbox",
     "Wait",
     "Workflow",
     "bind_params",

@@ -32,6 +32,7 @@ class PythonStepFields(TypedDict, total=False):
     max_parallel: int
     max_retries: int
     name: str
+    no_new_privileges: bool
     on_failure: str
     on_failure_exhausted: str
     on_iterations_exhausted: str
@@ -40,6 +41,7 @@ class PythonStepFields(TypedDict, total=False):
     python: str
     resources: Mapping[str, Any]
     retry: Mapping[str, Any]
+    sandbox: Mapping[str, Any]
     secret_files: Mapping[str, Any]
     stdin: Any
     stop_when_unchanged: Any

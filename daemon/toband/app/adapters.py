@@ -107,6 +107,7 @@ class Adapters:
             sockets=[address.removeprefix("unix://") for address in listen if address.startswith("unix://")],
             spawner=lambda: _spawner_of(self.launcher),
             cgroup=lambda: _cgroup_text(self.launcher),
+            step_user=config.step_user,
         )
 
     @property

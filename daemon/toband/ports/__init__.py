@@ -43,6 +43,7 @@ from toband.ports.host import (
     Premises,
     RunDirectory,
     Space,
+    StepIsolation,
     StepProcess,
     WrongPath,
 )
@@ -257,6 +258,7 @@ __all__ = [
     "SecretUnavailableError",
     "SignedTokens",
     "Space",
+    "StepIsolation",
     "StepProcess",
     "StoppedError",
     "Store",

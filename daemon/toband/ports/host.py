@@ -126,6 +126,25 @@ class ClockReading:
     synchronised: bool | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepIsolation:
+    """What separates steps from the daemon here. `step_user` is that of steps that name none."""
+
+    daemon_user: str
+    step_user: str
+    links_protected: bool = True
+    """Whether no user can give another user's file a second name."""
+    no_files: str = ""
+    """Why a sandbox cannot limit files; empty if it can."""
+    no_network: str = ""
+    """The same for the network."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether steps run as the daemon's user: its files are then open to them."""
+        return self.step_user == self.daemon_user
+
+
 class Premises(Protocol):
     """Files and processes around the daemon, for the doctor. Every method blocks: call it in a thread."""
 
@@ -171,3 +190,5 @@ class Premises(Protocol):
     def cgroup(self) -> str:
         """The cgroup below which each step has its own, or why there is none; as text."""
         ...
+
+    def step_isolation(self) -> StepIsolation: ...

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from toban.definition import Resources
+from toban.definition import Resources, StepSandbox
 from toband.domain.run_events import Event
 from toband.domain.run_model import Attempt, TreeCause
 
@@ -50,6 +50,9 @@ class Launch:
     setuid_programs: bool = False
     """Whether a step of another user may gain privileges with them, `sudo` for one."""
     no_new_privileges: bool = False
+    apart: bool = False
+    """Whether its user must not be a member of the daemon's group."""
+    sandbox: StepSandbox | None = None
     resources: Resources | None = None
     stdin: str | None = None
     """The standard input of the step; None: empty."""
@@ -60,6 +63,11 @@ class Launch:
     log_limit: int | None = None
     """Bytes of output that are kept; further output is counted and dropped."""
     secrets: SecretMaterial | None = None
+
+    @property
+    def confined(self) -> bool:
+        """Whether its process differs in more than its command from the daemon's."""
+        return bool(self.user or self.no_new_privileges or self.resources is not None or self.sandbox is not None)
 
 
 class Report(Protocol):

@@ -26,7 +26,7 @@ FAILED = system_pb2.FINDING_STATUS_FAILED
 REPAIRED = system_pb2.FINDING_STATUS_REPAIRED
 TWO_HOURS = 7200.0
 # Whether the machine that runs the tests has a time service is not the daemon's doing.
-OF_THE_MACHINE = {"clock", "space", "inodes"}
+OF_THE_MACHINE = {"clock", "space", "inodes", "step user"}
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +101,8 @@ def test_all_is_well(daemon: Daemon, active: str, ended: str) -> None:
         "spawner",
         "descriptors",
         "cgroup",
+        "step user",
+        "sandbox",
     }
     assert expected <= set(found)
     (spawner,) = daemon.children()

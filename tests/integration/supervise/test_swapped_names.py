@@ -274,7 +274,7 @@ def test_root_keeps_no_file_that_another_user_gave_a_second_name(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, protected: bool
 ) -> None:
     """Where the kernel lets any user do so; root's own second names are kept."""
-    monkeypatch.setattr(trusted_path, "_names_protected", lambda: protected)
+    monkeypatch.setattr(trusted_path, "links_protected", lambda: protected)
     (scene.work / "mine").mkdir(mode=0o755)
     for path in ("stolen", "mine/copy"):
         os.link(scene.file, scene.work / path)

@@ -18,6 +18,7 @@ from toban.definition import (
     Resources,
     Retention,
     Retry,
+    StepSandbox,
     Workflow,
     json_schema,
     parse,
@@ -78,6 +79,8 @@ steps:
     on_lost: rerun
     user: nobody
     resources: {memory: 64MiB, cpu: 0.5, nice: 5}
+    no_new_privileges: true
+    sandbox: {network: none, read_only: [/srv/data], writable: [/srv/out], private_tmp: true}
     stdin: text
     python: /usr/bin/python3
     when: steps.one.result.ok
@@ -114,6 +117,13 @@ def test_a_stored_workflow_comes_back_equal(workflow: Read) -> None:
     assert list(again.steps) == list(found.steps)
     assert again.steps["two"].success_codes == {0, 3}
     assert again.steps["two"].resources == Resources(memory=2**26, cpu=0.5, nice=5)
+    assert again.steps["two"].no_new_privileges
+    assert again.steps["two"].sandbox == StepSandbox(
+        network=False, read_only=("/srv/data",), writable=("/srv/out",), private_tmp=True
+    )
+    check = again.steps["two"].completion_check
+    assert check is not None
+    assert (check.no_new_privileges, check.sandbox) == (True, again.steps["two"].sandbox)
     assert again.retention == Retention(age=30 * 86400, runs=20, bytes=2**30)
     assert len(again.schedules) == 4
 
@@ -127,7 +137,17 @@ def test_what_was_stored_before_a_field_existed_has_its_default(workflow: Read) 
     for name in ("triggers", "event_overlap", "watch", "env_files"):
         del stored[name]
     for step in stored["steps"]:
-        for name in ("on_lost", "user", "resources", "retry", "outputs", "when", "env_files"):
+        for name in (
+            "on_lost",
+            "user",
+            "resources",
+            "no_new_privileges",
+            "sandbox",
+            "retry",
+            "outputs",
+            "when",
+            "env_files",
+        ):
             step.pop(name, None)
     found = Workflow.from_dict(json.loads(json.dumps(stored)))
     assert (found.priority, found.retention) == (0, None)
@@ -137,6 +157,7 @@ def test_what_was_stored_before_a_field_existed_has_its_default(workflow: Read) 
     assert found.env_files == ()
     for step in found.steps.values():
         assert step.env_files == ()
+        assert (step.no_new_privileges, step.sandbox) == (False, None)
         assert (step.on_lost, step.user, step.resources) == (OnLost.FAIL, "", None)
         assert (step.retry, step.outputs, step.when) == (Retry(), (), "")
 

@@ -23,6 +23,7 @@ from toband.ports import (
     Inspection,
     Premises,
     RunDirectory,
+    StepIsolation,
     StepProcess,
     Store,
     StoreError,
@@ -63,6 +64,7 @@ class FakePremises:
     processes: list[StepProcess] = field(default_factory=list)
     reading: ClockReading = field(default_factory=lambda: ClockReading(jumped=0.1, synchronised=True))
     spawner_pid: int | None = 99
+    isolation: StepIsolation = field(default_factory=lambda: StepIsolation(daemon_user="toban", step_user="toban-step"))
     refuses: OSError | None = None
     done: list[str] = field(default_factory=list)
 
@@ -108,6 +110,9 @@ class FakePremises:
 
     def cgroup(self) -> str:
         return "not used"
+
+    def step_isolation(self) -> StepIsolation:
+        return self.isolation
 
 
 @dataclass
@@ -355,3 +360,22 @@ async def test_few_descriptors_are_left(scene: Scene) -> None:
     assert (await scene.examine())["descriptors"].status is FindingStatus.WARNING
     scene.descriptors.found = None
     assert "descriptors" not in await scene.examine()
+
+
+async def test_steps_that_share_the_daemons_user_are_told(scene: Scene) -> None:
+    found = await scene.examine()
+    assert found["step user"].status is FindingStatus.OK
+    assert found["step user"].detail == "steps run as toban-step, the daemon as toban"
+    assert found["sandbox"].detail == "files; network: none"
+    scene.premises.isolation = StepIsolation(daemon_user="toban", step_user="toban", no_files="Landlock is missing")
+    found = await scene.examine()
+    assert found["step user"].status is FindingStatus.WARNING
+    assert "roles and secrets are no boundary" in found["step user"].detail
+    assert found["sandbox"].detail == "files: not available: Landlock is missing; network: none"
+
+
+async def test_second_names_matter_where_steps_have_a_user(scene: Scene) -> None:
+    scene.premises.isolation = replace(scene.premises.isolation, links_protected=False)
+    assert (await scene.examine())["hard links"].status is FindingStatus.WARNING
+    scene.premises.isolation = replace(scene.premises.isolation, step_user="toban")
+    assert "hard links" not in await scene.examine()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toban.definition.checks.artifacts_check import check_inputs
+from toban.definition.checks.env_check import check_env_values
 from toban.definition.checks.event_check import read_watch
 from toban.definition.checks.ids_and_titles import (
     ListedIds,
@@ -166,6 +167,7 @@ def _check_env(
     barred = {root: f"{_IN_ENV}, not {root}" for root in ("iteration", "check")}
     names = TemplateNames(params=kinds, env=None, steps=None, secret_params=secret_params, limit=_IN_ENV)
     TemplateCheck(report, names.without(barred).with_secrets()).value(found.value, found.path)
+    check_env_values(found.value, found.path, report)
     return {name: _has_secret(entry.value, names) for name, entry in found.value.entries.items()}
 
 

@@ -21,6 +21,7 @@ from toban.definition.model.workflow import (
     Resources,
     Retry,
     Step,
+    StepSandbox,
 )
 
 CHECK_SUFFIX = ".check"
@@ -67,6 +68,8 @@ def build_step(draft: StepDraft, *, listed: bool = False) -> Step:
         on_lost=values.get("on_lost", OnLost.FAIL),
         user=values.get("user", ""),
         resources=Resources(**values["resources"]) if "resources" in values else None,
+        no_new_privileges=values.get("no_new_privileges", False),
+        sandbox=_sandbox(values.get("sandbox")),
         is_finally=draft.is_finally,
         locks=tuple(values.get("locks") or ()),
     )
@@ -126,6 +129,19 @@ def _check(step: Step, of: StepDraft) -> Step:
         on_lost=step.on_lost,
         user=step.user,
         resources=step.resources,
+        no_new_privileges=step.no_new_privileges,
+        sandbox=step.sandbox,
+    )
+
+
+def _sandbox(given: dict[str, Any] | None) -> StepSandbox | None:
+    if given is None:
+        return None
+    return StepSandbox(
+        network=given.get("network", "host") == "host",
+        read_only=tuple(given.get("read_only", ())),
+        writable=tuple(given.get("writable", ())),
+        private_tmp=given.get("private_tmp", False),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from toban.definition.checks.artifacts_check import check_outputs
 from toban.definition.checks.code_check import code_templates
 from toban.definition.checks.condition_check import check_condition_templates, check_items
+from toban.definition.checks.env_check import check_env_value, check_env_values
 from toban.definition.checks.loop_check import check_loop, check_retries, read_check
 from toban.definition.checks.start_check import START_FIELDS
 from toban.definition.checks.step_kinds import decide_kind, without_meaning
@@ -202,8 +203,12 @@ def _check_templates(
                 check(found).arguments(found.value, found.path, code)
             else:
                 check(found, name).value(found.value, found.path)
+            if name == "env":
+                check_env_values(found.value, found.path, step.reports(within or found, report))
     for name, found in draft.inherited:
         check(found, name).value(found.value, found.path)
+        if name == "env":
+            check_env_value(found.path.rpartition(".")[2], found.value, found.path, step.reports(found, report))
     outputs = draft.fields.get("outputs")
     for index, output in enumerate(draft.values.get("outputs", ())):
         if outputs is not None and "path" in output:

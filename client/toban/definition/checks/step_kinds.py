@@ -33,6 +33,7 @@ _OF_PROCESSES = (
     ),
     *("success_codes", "error_classes", "inputs", "outputs", "completion_check", "max_iterations"),
     *("interval", "on_iterations_exhausted", "stop_when_unchanged", "on_lost", "user", "resources"),
+    *("no_new_privileges", "sandbox"),
 )
 _WITHOUT_MEANING = {
     JobType.WORKFLOW: (*_OF_PROCESSES, "approvers"),

@@ -13,7 +13,7 @@ from toban.definition.source.yaml_source import Node
 
 _WHAT_RUNS = frozenset({"run", "job_type", "target", "wait"})
 STEPS = "steps"
-_MERGED = frozenset({"env", "error_classes", "kwargs", "resources", "retry", "secret_files"})
+_MERGED = frozenset({"env", "error_classes", "kwargs", "resources", "retry", "sandbox", "secret_files"})
 _WITH_TEMPLATES = frozenset({"env", "kwargs", "secret_files"})
 
 

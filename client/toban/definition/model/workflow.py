@@ -160,6 +160,33 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepSandbox:
+    """What a step may reach. Beyond the system's programs, its own directories and these paths it reaches no files."""
+
+    network: bool = True
+    read_only: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    private_tmp: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "network": self.network,
+            "read_only": list(self.read_only),
+            "writable": list(self.writable),
+            "private_tmp": self.private_tmp,
+        }
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> StepSandbox:
+        return StepSandbox(
+            network=data["network"],
+            read_only=tuple(data["read_only"]),
+            writable=tuple(data["writable"]),
+            private_tmp=data["private_tmp"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """How long a workflow's runs are kept: seconds, a number of runs, bytes. None: the daemon's setting."""
 
@@ -313,6 +340,8 @@ class Step:
     on_lost: OnLost = OnLost.FAIL
     user: str = ""
     resources: Resources | None = None
+    no_new_privileges: bool = False
+    sandbox: StepSandbox | None = None
     is_finally: bool = False
     locks: tuple[str, ...] = ()
 
@@ -368,6 +397,8 @@ class Step:
             "on_lost": self.on_lost.value,
             "user": self.user,
             "resources": None if self.resources is None else self.resources.to_dict(),
+            "no_new_privileges": self.no_new_privileges,
+            "sandbox": None if self.sandbox is None else self.sandbox.to_dict(),
             "is_finally": self.is_finally,
             "locks": list(self.locks),
         }
@@ -378,7 +409,7 @@ class Step:
         """Missing fields get their defaults, such as those added since the workflow was stored."""
         data = {**_STEP_DEFAULTS, **data}
         resources, retry, check = data["resources"], data["retry"], data["completion_check"]
-        wait = data["wait"]
+        wait, sandbox = data["wait"], data["sandbox"]
         return Step(
             id=data["id"],
             name=data["name"],
@@ -421,6 +452,8 @@ class Step:
             on_lost=OnLost(data["on_lost"]),
             user=data["user"],
             resources=None if resources is None else Resources.from_dict(resources),
+            no_new_privileges=data["no_new_privileges"],
+            sandbox=None if sandbox is None else StepSandbox.from_dict(sandbox),
             is_finally=data["is_finally"],
             locks=tuple(data["locks"]),
         )
@@ -465,6 +498,8 @@ _STEP_DEFAULTS: Mapping[str, Any] = {
     "on_lost": OnLost.FAIL.value,
     "user": "",
     "resources": None,
+    "no_new_privileges": False,
+    "sandbox": None,
     "is_finally": False,
     "locks": [],
 }

@@ -5,7 +5,7 @@ Only the shape: rules that depend on other fields (references, kinds of steps, c
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
@@ -54,6 +54,7 @@ from toban.definition.schema.field_types import (
     Policy,
     Priority,
     RetryOn,
+    SandboxPath,
     SecretFiles,
     Shell,
     Size,
@@ -114,6 +115,15 @@ class ResourcesInput(DefinitionPart):
     nice: Annotated[int, Field(ge=-20, le=19)] | None = Field(
         None, description="Scheduling priority: 19 is the lowest, -20 the highest."
     )
+
+
+class SandboxInput(DefinitionPart):
+    """What the step's processes may reach, besides the files of the system and of the run; at least one field."""
+
+    network: Literal["none", "host"] = Field("host", description="none: no network but a loopback of its own.")
+    read_only: list[SandboxPath] = Field(default=[], description="Absolute paths that it may read and execute.")
+    writable: list[SandboxPath] = Field(default=[], description="Absolute paths that it may also change.")
+    private_tmp: bool = Field(False, description="Whether it gets an empty directory as TMPDIR.")
 
 
 class RetentionInput(DefinitionPart):
@@ -392,8 +402,12 @@ class WorkInput(ActionInput):
         OnLost.FAIL,
         description="When its process vanished without a result: fail, or rerun if it is safe to repeat.",
     )
-    user: User = Field("", description="User to run as; needs a daemon that runs as root.")
+    user: User = Field("", description="User to run as; needs a daemon that may start steps as other users.")
     resources: ResourcesInput | None = Field(None, description="Limits of its processes.")
+    no_new_privileges: bool = Field(
+        False, description="Whether setuid programs such as sudo give its processes no privileges."
+    )
+    sandbox: SandboxInput | None = Field(None, description="Limits what its processes may reach.")
     locks: Locks | None = Field(
         None, description="Locks that it holds while it runs; it waits until it gets all of them at once."
     )

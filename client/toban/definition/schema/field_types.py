@@ -88,6 +88,12 @@ def _check_user(value: str) -> str:
     raise ValueError(f"expected the name or the number of a user, found {describe(value)}")
 
 
+def _check_sandbox_path(value: str) -> str:
+    if not _fixed(value).startswith("/") or ".." in value.split("/"):
+        raise ValueError(f"expected an absolute path without .., found {describe(value)}")
+    return value
+
+
 def _fixed(value: str) -> str:
     if "{{" in value:
         raise ValueError("a template is not allowed here: write a fixed text")
@@ -258,6 +264,7 @@ Cores = Annotated[
     AfterValidator(_some_cores),
     WithJsonSchema({"type": "number", "minimum": _LEAST_CPU, "maximum": _MOST_CPU}),
 ]
+SandboxPath = Annotated[str, AfterValidator(_check_sandbox_path), WithJsonSchema({"type": "string", "pattern": "^/"})]
 User = Annotated[str, AfterValidator(_check_user), WithJsonSchema(_USER_SCHEMA)]
 Text = Annotated[str, AfterValidator(_not_blank)]
 StepTitle = Annotated[

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from toban.definition import Parsed, Problem, parse
+from toban.definition.source.field_positions import field_positions
 from toband.ports import OverLimitError, Sandbox
 
 SECONDS: Final = 30.0
 """Processor time for one text. The largest valid one takes a third of it on a slow machine."""
+_PLACES: Final = "<positions>"
 _SMALL: Final = 16 * 1024
 _THREADS: Final = 2
 # An anchor, which aliases and merges repeat; not a shell command in the background or a redirection.
@@ -41,6 +43,18 @@ class DefinitionParser:
         message = f"cannot read the definition: {reason}"
         problem = Problem(message=message, path="", line=1, column=1, file=file)
         return Parsed(documents=(), problems=(problem,))
+
+    async def positions(self, text: str, paths: Sequence[str]) -> Sequence[tuple[int, int]]:
+        """Line and column of fields of a text that was read before; the first line if that exceeds a limit."""
+        if is_small(text):
+            return await self.in_thread(lambda: field_positions(text, paths))
+        try:
+            found: list[tuple[int, int]] = await self._sandbox.call(
+                field_positions, text, paths, key=_PLACES, seconds=SECONDS
+            )
+        except (OverLimitError, OSError):
+            return [(1, 1)] * len(paths)
+        return found
 
     async def in_thread(self, work: Callable[[], _Result]) -> _Result:
         """Runs quick work."""

@@ -166,7 +166,7 @@ class Resolver:
                 wrong = [*unfit, *wrong]
             ruled_out = list(self._rules.problems(workflow, base_dir))
             wrong = [*_refused(workflow, base_dir, self._refusal), *ruled_out, *wrong]
-            problems += [_problem(file, document, message, path) for path, message in wrong]
+            problems += await self._placed(file, document, wrong)
             if not wrong:
                 workflow = await self._with_author_limits(workflow, document.source, base_dir, before)
                 text = _text(document, workflow, base_dir, jobs, schedules)
@@ -184,6 +184,17 @@ class Resolver:
                 if same.to_dict() == definition.parsed:
                     return same
         return replace(workflow, author_limits=author_limits(visible(), _limits_in(before or {})))
+
+    async def _placed(self, file: str, document: Document, wrong: Sequence[tuple[str, str]]) -> Sequence[Problem]:
+        """Problems by path, where their fields stand in the text."""
+        if not wrong:
+            return ()
+        places = await self._parser.positions(document.source, [path for path, _ in wrong])
+        found = [_problem(file, document, message, path) for path, message in wrong]
+        return [
+            replace(problem, line=document.line + line - 1, column=column)
+            for problem, (line, column) in zip(found, places, strict=True)
+        ]
 
     async def _of_its_edition(self, workflow: Workflow, source: str) -> Workflow:
         """With the edition of the stored version, if that has the same text: a release does not change its meaning."""

@@ -106,6 +106,7 @@ class Doctor:
             ("spawner", self._spawner),
             ("descriptors", self._open_descriptors),
             ("cgroup", self._cgroup),
+            ("step user", self._step_isolation),
         )
         findings: list[Finding] = []
         async with self._one_at_a_time:
@@ -416,6 +417,23 @@ class Doctor:
 
     async def _cgroup(self, repair: bool) -> AsyncIterator[Finding]:
         yield _ok("cgroup", self._premises.cgroup())
+
+    async def _step_isolation(self, repair: bool) -> AsyncIterator[Finding]:
+        found = await asyncio.to_thread(self._premises.step_isolation)
+        if found.shared:
+            yield _warning(
+                "step user",
+                f"steps run as {found.daemon_user}, like the daemon: roles and secrets are no boundary against whoever "
+                "defines workflows",
+                "set `step_user` in the configuration, as the systemd unit does",
+            )
+        else:
+            yield _ok("step user", f"steps run as {found.step_user}, the daemon as {found.daemon_user}")
+        if not found.links_protected and not found.shared:
+            detail = "any user can give another user's file a second name in a directory of their own"
+            yield _warning("hard links", detail, "set the sysctl fs.protected_hardlinks to 1")
+        parts = (("files", found.no_files), ("network: none", found.no_network))
+        yield _ok("sandbox", "; ".join(f"{what}: not available: {why}" if why else what for what, why in parts))
 
     async def _each(self, items: Sequence[_Item], do: Callable[[_Item], None]) -> list[str]:
         """The errors of those items for which `do` failed."""

@@ -10,11 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+import toband
 from toband.domain.run_model import Attempt
 from toband.ports import (
     AttemptSeen,
     ClockReading,
     RunDirectory,
+    StepIsolation,
     StepProcess,
     WrongPath,
 )
@@ -37,6 +39,7 @@ else:
 
 POLITE = 5.0
 """Seconds between TERM and KILL, and after KILL until a process counts as a survivor."""
+_PROBE_WITHIN = 20.0
 _LOG = ".log"
 _TIME_ERROR = 5
 
@@ -61,6 +64,7 @@ class HostInspection:
         sockets: Sequence[str],
         spawner: Callable[[], int | None],
         cgroup: Callable[[], str],
+        step_user: str = "",
     ) -> None:
         self._state_dir = state_dir
         self._files = files
@@ -68,6 +72,7 @@ class HostInspection:
         self._sockets = sockets
         self._spawner = spawner
         self._cgroup = cgroup
+        self._step_user = step_user
         self._began = time.time(), _uptime()
 
     # -- files of runs
@@ -228,6 +233,16 @@ class HostInspection:
     def cgroup(self) -> str:
         return self._cgroup()
 
+    def step_isolation(self) -> StepIsolation:
+        own = _own_user()
+        return StepIsolation(
+            daemon_user=own,
+            step_user=self._step_user or own,
+            links_protected=_links_protected(),
+            no_files=_no_files(),
+            no_network=_no_network(),
+        )
+
 
 def _seen(attempt: Attempt, fd: int) -> AttemptSeen:
     """The state of an attempt in its open file. Raises RecordError."""
@@ -311,6 +326,19 @@ def _command(pid: int) -> str:
 
 if sys.platform == "win32":
 
+    def _own_user() -> str:
+        import getpass
+
+        return getpass.getuser()
+
+    def _links_protected() -> bool:
+        return True
+
+    def _no_files() -> str:
+        return "Windows has no sandbox for steps"
+
+    _no_network = _no_files
+
     def _locked(fd: int) -> bool:
         if not win32.try_lock(fd):
             return True
@@ -361,6 +389,36 @@ if sys.platform == "win32":
             return None
 
 else:
+    import pwd
+    import subprocess
+
+    from toband.supervise.shim import confinement, trusted_path
+
+    def _own_user() -> str:
+        try:
+            return pwd.getpwuid(os.geteuid()).pw_name
+        except KeyError:
+            return str(os.geteuid())
+
+    def _links_protected() -> bool:
+        return trusted_path.links_protected()
+
+    def _no_files() -> str:
+        return confinement.problem_of_files()
+
+    def _no_network() -> str:
+        """Tried in another process: this one has threads, and would lose its own network."""
+        packages = os.path.dirname(os.path.dirname(os.path.abspath(toband.__file__)))
+        program = (
+            f"import sys; sys.path.append({packages!r}); from toband.supervise.shim import confinement; "
+            "print(confinement.problem_of_network(), end='')"
+        )
+        try:
+            command = [sys.executable, "-I", "-S", "-c", program]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_WITHIN, env={})
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"cannot find out: {error}"
+        return done.stdout if done.returncode == 0 else "cannot find out"
 
     def _locked(fd: int) -> bool:
         """Whether a live supervisor has the claim's lock."""

@@ -32,6 +32,7 @@ from toband.supervise.launch.bootstrap import message_of
 from toband.supervise.launch.claim_names import ClaimNames
 from toband.supervise.launch.end_record import Claim, EndRecord
 from toband.supervise.launch.posix_host import PosixHost, PosixShim
+from toband.supervise.launch.sandbox_plan import sandbox_plan
 from toband.supervise.launch.secret_directories import SecretDirectories
 from toband.supervise.launch.shim_pool import PAUSE, ShimPool
 from toband.supervise.launch.shim_watch import Duty, ShimWatch
@@ -186,15 +187,9 @@ class ProcessLauncher:
             return
         message["kill_patience"] = self._patience.kill
         message["record_patience"] = self._patience.record
-        if launch.user or launch.resources is not None or launch.no_new_privileges:
+        if launch.confined:
             try:
-                planned = step_limits.plan(
-                    self._can,
-                    launch.resources,
-                    launch.user,
-                    setuid_programs=launch.setuid_programs,
-                    no_new_privileges=launch.no_new_privileges,
-                )
+                planned = self._planned(launch)
             except step_limits.LimitError as error:
                 self._report(attempt.run_id, not_started(attempt, str(error), self._clock.now()))
                 return
@@ -219,6 +214,18 @@ class ProcessLauncher:
         self._live[attempt.token] = live
         self._waiting.push(attempt, live)
         self._hand_over()
+
+    def _planned(self, launch: Launch) -> step_limits.Limits | None:
+        """Raises LimitError."""
+        return step_limits.plan(
+            self._can,
+            launch.resources,
+            launch.user,
+            setuid_programs=launch.setuid_programs,
+            no_new_privileges=launch.no_new_privileges,
+            apart=launch.apart,
+            sandbox=sandbox_plan(launch, self._files) if launch.sandbox is not None else None,
+        )
 
     def stop(self, attempt: Attempt) -> None:
         live = self._live.get(attempt.token)

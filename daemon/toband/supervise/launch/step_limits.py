@@ -11,6 +11,7 @@ import contextlib
 import os
 import pwd
 import resource
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -62,6 +63,9 @@ class Limits:
     setuid_programs: bool = False
     """Whether a step of another user may use them."""
     no_new_privileges: bool = False
+    apart: bool = False
+    """Whether no step may be a member of the daemon's group."""
+    sandbox: Mapping[str, Any] | None = None
 
     @property
     def in_child(self) -> bool:
@@ -70,7 +74,12 @@ class Limits:
         With a limit of processes it must enter its cgroup itself; otherwise its supervisor would count too.
         """
         own = (self.data, self.processes, self.nice, self.cgroup.get("pids.max"))
-        return bool(self.user) or self.no_new_privileges or any(value is not None for value in own)
+        return (
+            bool(self.user)
+            or self.no_new_privileges
+            or self.sandbox is not None
+            or any(value is not None for value in own)
+        )
 
     def message(self) -> dict[str, Any]:
         """For the shim; what is not set is left out."""
@@ -84,6 +93,8 @@ class Limits:
             "words": self.words or None,
             "sudo": (self.user and self.setuid_programs) or None,
             "no_new_privileges": self.no_new_privileges or None,
+            "apart": (self.user and self.apart) or None,
+            "sandbox": self.sandbox,
             "in_child": self.in_child or None,
         }
         return {key: value for key, value in found.items() if value is not None}
@@ -128,6 +139,8 @@ def plan(
     *,
     setuid_programs: bool = False,
     no_new_privileges: bool = False,
+    apart: bool = False,
+    sandbox: Mapping[str, Any] | None = None,
 ) -> Limits | None:
     """The plan for a step; None if it has no limits. Raises LimitError."""
     as_user = "" if not user or user in can.names else user
@@ -135,7 +148,13 @@ def plan(
         # The name, if it has one, comes behind its number.
         own = sorted(can.names)[-1]
         raise LimitError(f"cannot run it as {user}: the daemon is {own}, and {can.no_users}")
-    confined = Limits(user=as_user, setuid_programs=setuid_programs, no_new_privileges=no_new_privileges)
+    confined = Limits(
+        user=as_user,
+        setuid_programs=setuid_programs,
+        no_new_privileges=no_new_privileges,
+        apart=apart,
+        sandbox=sandbox,
+    )
     limits = confined if resources is None else _limited(can, resources, confined)
     return limits if limits.message() else None
 

@@ -127,8 +127,9 @@ class WindowsLauncher:
 
     def launch(self, launch: Launch) -> None:
         attempt = launch.attempt
-        if launch.user:
-            error = f"cannot run as {launch.user}: `user` is not available on Windows"
+        given = {"user": launch.user, "no_new_privileges": launch.no_new_privileges, "sandbox": launch.sandbox}
+        if missing := next((name for name, value in given.items() if value), ""):
+            error = f"cannot start it: `{missing}` is not available on Windows"
             self._report(attempt.run_id, not_started(attempt, error, self._clock.now()))
             return
         try:

@@ -21,8 +21,9 @@ import time
 from typing import Any
 
 from toband import failpoints
-from toband.supervise.shim import cgroups, exec_step, frames, process_tree, secret_files
+from toband.supervise.shim import cgroups, exec_step, frames, private_tmp, process_tree, secret_files
 from toband.supervise.shim.attempt_file import AttemptFile, amount, now_us
+from toband.supervise.shim.step_child import StartError
 from toband.supervise.shim.step_masks import StepMasks
 
 KILL_PATIENCE = 30.0
@@ -164,6 +165,7 @@ class Shim:
         """Retries writing the end record, because only this process can write it. Raises OSError."""
         if self._empty or not self._main:
             secret_files.remove(self._boot)
+            private_tmp.remove(self._boot)
         until = time.monotonic() + float(self._boot.get("record_patience", RECORD_PATIENCE))
         while True:
             try:
@@ -180,7 +182,7 @@ class Shim:
         err_read, err_write = os.pipe()
         try:
             self._main, self._outside = self._start_patiently(out_write, err_write)
-        except exec_step.StartError as error:
+        except StartError as error:
             os.close(out_read)
             os.close(err_read)
             return str(error)
@@ -202,7 +204,7 @@ class Shim:
         while True:
             try:
                 return exec_step.start(self._boot, out, err)
-            except exec_step.StartError as error:
+            except StartError as error:
                 now = time.monotonic()
                 if not error.passing or now >= until or signal.SIGTERM in got:
                     raise

@@ -114,9 +114,10 @@ else:
         Linux lets no user do so with `fs.protected_hardlinks`, which is not on everywhere.
         """
         ours = separates_users() and facts.st_uid in (0, os.geteuid())
-        return ours and facts.st_nlink > 1 and not _only_ours(at, (0, os.geteuid())) and not _names_protected()
+        return ours and facts.st_nlink > 1 and not _only_ours(at, (0, os.geteuid())) and not links_protected()
 
-    def _names_protected() -> bool:
+    def links_protected() -> bool:
+        """Whether no user can give another user's file a second name."""
         try:
             with open("/proc/sys/fs/protected_hardlinks", "rb") as file:
                 return file.read().strip() == b"1"
