@@ -75,9 +75,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler:
         handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
         method = str(handler_call_details.method)
+        if handler is None or method not in self._gate.rules:
+            return None
         if handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(cast(Any, self._streaming(handler, method)))
         return grpc.stream_unary_rpc_method_handler(cast(Any, self._single(handler, method)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from google.protobuf import descriptor_pb2
@@ -11,6 +11,7 @@ from google.protobuf import descriptor_pb2
 from toban.v1 import access_rule_pb2
 from toband.api.access_rules import NoAccessRuleError, access_rules
 from toband.api.call_limits import ALL_SERVED
+from toband.api.interceptor import CallInterceptor
 from toband.domain.access_rule import AccessRule, CallTarget
 from toband.domain.identity import Role
 
@@ -55,3 +56,15 @@ def test_a_service_with_a_method_without_a_rule_is_refused() -> None:
     service = SimpleNamespace(name="OtherService", full_name="toban.v1.OtherService", methods=[without])
     with pytest.raises(NoAccessRuleError, match=r"OtherService/Fancy"):
         access_rules([service], own=[service])
+
+
+async def test_a_method_without_a_rule_is_not_served_even_if_it_is_registered() -> None:
+    async def handler(_: object) -> object:
+        return SimpleNamespace(response_streaming=False)
+
+    interceptor = CallInterceptor()
+    interceptor.open(cast(Any, SimpleNamespace(rules=access_rules())), cast(Any, None))
+    unknown = SimpleNamespace(method="/toban.v1.OtherService/Fancy")
+    known = SimpleNamespace(method="/toban.v1.RunService/StartRun")
+    assert await interceptor.intercept_service(cast(Any, handler), cast(Any, unknown)) is None
+    assert await interceptor.intercept_service(cast(Any, handler), cast(Any, known)) is not None
