@@ -12,7 +12,7 @@ from contract.builders import NOW, launched, save, stored_run, text, with_workfl
 from contract.scheduled import entry
 from toban.definition import DefinitionKind
 from toband.domain.identity import Narrowing, Visible
-from toband.domain.run_model import Run, RunState
+from toband.domain.run_model import AttemptState, Run, RunState
 from toband.ports import IdKind, Store
 
 NAMES = ("nightly-a", "nightly_b", "nightly-10", "Nightly-a", "deploy", "deploy-web", "x")
@@ -112,12 +112,14 @@ async def test_labels(store: Store) -> None:
 
 
 @pytest.mark.parametrize("states", [(), (RunState.PENDING,), (RunState.PENDING, RunState.RUNNING)])
-async def test_pages_of_runs_are_full_and_in_order(store: Store, states: tuple[RunState, ...]) -> None:
-    await with_workflow(store, "other", "mine-0", "mine-1", "mine-2")
+@pytest.mark.parametrize("spread", [3, 20])
+async def test_pages_of_runs_are_full_and_in_order(store: Store, states: tuple[RunState, ...], spread: int) -> None:
+    """Few workflows are read one by one, and many in one walk."""
+    await with_workflow(store, "other", *(f"mine-{number}" for number in range(spread)))
     visible, mine = by_names("mine-*"), list[str]()
     for number in range(12):
         await run_of(store, "other")
-        mine.append((await run_of(store, f"mine-{number % 3}")).id)
+        mine.append((await run_of(store, f"mine-{number % spread}")).id)
     found, before = list[str](), ""
     while page := await store.list_runs(states=states, visible=visible, before=before, limit=5):
         assert len(page) == min(5, len(mine) - len(found))
@@ -126,6 +128,26 @@ async def test_pages_of_runs_are_full_and_in_order(store: Store, states: tuple[R
         await run_of(store, "other")
         await run_of(store, "mine-1")
     assert found == mine[::-1]
+
+
+async def test_attempts_of_many_workflows(store: Store) -> None:
+    names = [f"mine-{number}" for number in range(20)]
+    await with_workflow(store, "other", *names)
+    mine = []
+    for name in [*names, "other"]:
+        run = await stored_run(store, name)
+        running = launched(run, "s0")
+        await save(store, run, running)
+        attempt = running.steps["s0"].attempt
+        assert attempt is not None
+        mine.append(attempt.id)
+    found = await store.list_attempts(visible=by_names("mine-*"), limit=7)
+    assert [each.id for each in found] == mine[-2:-9:-1]
+    states = [AttemptState.STARTING, AttemptState.FAILED]
+    found = await store.list_attempts(visible=by_names("mine-1", "mine-2"), states=states)
+    assert [each.id for each in found] == [mine[2], mine[1]]
+    assert await store.list_attempts(visible=by_names("none")) == []
+    assert await store.list_runs(visible=by_names("none")) == []
 
 
 async def test_every_way_to_find_runs(store: Store) -> None:

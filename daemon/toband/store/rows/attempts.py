@@ -20,7 +20,7 @@ from toband.store.sql.open_database import OpenDatabase, reading
 from toband.store.sql.row_codec import ATTEMPT_COLUMNS, attempt_from
 from toband.store.sql.tables import ACTIVE_RUNS, BAD_ATTEMPTS, LIVE_ATTEMPTS, NOT_WELL, among, process_usage, runs
 from toband.store.sql.tables import process_executions as table
-from toband.store.sql.visible_rows import only_visible
+from toband.store.sql.visible_rows import few_names, only_visible
 from toband.store.sql.writer import WriteSession
 
 
@@ -49,7 +49,9 @@ class SqlAttempts(OpenDatabase):
             query = query.where(table.c.id > after)
         if before:
             query = query.where(table.c.id < before)
-        pages = [_page(query, wanted, state) for state in dict.fromkeys(states)] or [_page(query, wanted, None)]
+        names = None if wanted else few_names(connection, visible)
+        each_of = [wanted] if names is None else [{"workflow": name} for name in names]
+        pages = [_page(query, of, state) for of in each_of for state in dict.fromkeys(states) or [None]]
         found = [
             attempt for page in pages for attempt in _all(connection, page.order_by(table.c.id.desc()).limit(limit))
         ]

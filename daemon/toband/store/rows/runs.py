@@ -51,7 +51,7 @@ from toband.store.sql.tables import (
     step_items,
     step_runs,
 )
-from toband.store.sql.visible_rows import is_visible, only_visible
+from toband.store.sql.visible_rows import few_names, is_visible, only_visible
 from toband.store.sql.writer import WriteSession
 
 # More steps than any run has.
@@ -199,7 +199,10 @@ class SqlRuns(OpenDatabase):
                 query = query.where(run_labels.c.workflow == workflow)
         else:
             condition = None if visible is None else is_visible(connection, runs.c.workflow, visible)
-            found = newest(connection, runs, workflow, states, before, limit, after=after, condition=condition)
+            names = None if workflow else few_names(connection, visible)
+            found = newest(
+                connection, runs, workflow, states, before, limit, after=after, condition=condition, names=names
+            )
             return [header(tuple(row)) for row in found]
         if states:
             query = query.where(unindexed(runs.c.state).in_([state.value for state in states]))

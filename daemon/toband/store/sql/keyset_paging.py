@@ -19,17 +19,21 @@ def newest(
     *,
     after: str = "",
     condition: ColumnElement[bool] | None = None,
+    names: Sequence[str] | None = None,
 ) -> Sequence[Row[Any]]:
     """At most `limit` rows with an id below `before` and above `after`, of a table with columns `workflow`, `state`.
 
-    `condition` must not choose an index: see `unindexed`.
+    `condition` must not choose an index: see `unindexed`. `names` are the workflows to read, each by a walk of its own.
 
     One index walk per state, each cut at the limit, so that rows in other states are not read.
     """
     wanted: list[StrEnum | None] = [*dict.fromkeys(states)]
     if states and len(wanted) == len(type(states[0])):
         wanted = []
-    pages = [_page(table, workflow, state, after, before, limit) for state in wanted or [None]]
+    of = [workflow] if workflow or names is None else names
+    pages = [_page(table, name, state, after, before, limit) for name in of for state in wanted or [None]]
+    if not pages:
+        return []
     if condition is not None:
         pages = [page.where(condition) for page in pages]
     if len(pages) == 1:

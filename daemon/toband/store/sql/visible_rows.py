@@ -7,14 +7,16 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, exists, false, or_
+from sqlalchemy import ColumnElement, Connection, Select, and_, exists, false, or_, select
 
 from toband.domain.identity import Narrowing, Visible
 from toband.store.sql.keyset_paging import unindexed
-from toband.store.sql.tables import workflow_labels
+from toband.store.sql.tables import workflow_labels, workflow_versions
 
 # The characters of names. The hyphen is the last: in a class of characters it would make a range elsewhere.
 _LETTERS: Final = string.ascii_letters + string.digits + "_-"
+# Each is a query of its own in a union.
+_FEW: Final = 16
 _ANY: Final = "*"
 _ONE: Final = "?"
 
@@ -24,6 +26,16 @@ def only_visible(
 ) -> Select[Any]:
     """The rows of a query whose `column`, the name of a workflow or a job, is visible."""
     return query if visible is None else query.where(is_visible(connection, column, visible))
+
+
+def few_names(connection: Connection, visible: Visible) -> Sequence[str] | None:
+    """The visible names of all that ever was stored, so that each can be read along an index; None if they are many."""
+    if visible is None:
+        return None
+    name = workflow_versions.c.workflow
+    query = select(name).where(is_visible(connection, name, visible)).distinct().limit(_FEW + 1)
+    names = connection.execute(query).scalars().all()
+    return names if len(names) <= _FEW else None
 
 
 def is_visible(connection: Connection, column: ColumnElement[Any], visible: Sequence[Narrowing]) -> ColumnElement[bool]:
