@@ -19,13 +19,8 @@ from helpers.wait import wait_until
 from toban.v1 import secret_pb2, secret_pb2_grpc, system_pb2
 
 VALUE = "s3cret of the database"
-POINTS = (
-    "secrets.key_added",
-    "secrets.reencrypted",
-    "secrets.key_dropped",
-    "secrets.key_written@1",
-    "secrets.key_written@2",
-)
+# Before and after the commit; the unit tests have every point.
+POINTS = ("secrets.key_added=kill", "secrets.reencrypted=kill")
 
 
 def script(path: Path, text: str) -> str:
@@ -117,6 +112,15 @@ def test_people_set_show_grant_and_delete_secrets(daemon: Daemon, toban: Toban, 
     assert "there is no secret 'cli_db'" in toban("secrets", "show", "cli_db", code=5).err
     assert places_of(VALUE, daemon.state_dir) == []
     assert VALUE not in daemon.log.read_text()
+    audited = [each for each in toban("audit", "list", "-o", "json").data if each["target"] == "cli_db"]
+    assert [each["method"].partition("/")[2] for each in reversed(audited)] == [
+        "SetSecret",
+        "SetSecret",
+        "GrantSecret",
+        "RevokeSecretGrant",
+        "DeleteSecret",
+    ]
+    assert audited[2]["detail"] == "version 2, for import-*, night-*, report"
 
 
 def test_bad_values_are_refused_with_the_reason(toban: Toban, tmp_path: Path) -> None:
@@ -156,7 +160,9 @@ def test_the_configuration_is_shown_without_values(toban: Toban) -> None:
 def test_a_lost_key_makes_secrets_unavailable_and_nothing_else(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "s") as daemon:
         toban = Toban(daemon)
-        toban("secrets", "set", "db", stdin=VALUE)
+        toban("secrets", "set", "db", "--workflows", "uses", stdin=VALUE)
+        define(daemon, "uses", {"a": {"run": "true", "env": {"X": "{{ secrets.db }}"}}})
+        define(daemon, "sealed", {"a": {"run": "true"}}, params={"password": {"secret": True}})
         key = daemon.state_dir / "secrets.key"
         kept = key.read_bytes()
         assert key.stat().st_mode & 0o777 == 0o600
@@ -168,30 +174,52 @@ def test_a_lost_key_makes_secrets_unavailable_and_nothing_else(tmp_path: Path) -
         assert "does not exist" in found
         failed = toban("secrets", "set", "other", stdin=VALUE, code=6).err
         assert "restore that file" in failed
+        state, error, _ = outcome(daemon, "uses")
+        assert (state, "restore that file" in error) == ("FAILED", True)
+        assert "restore that file" in refused(lambda: daemon.start_run("sealed", password=VALUE))
+        assert run_state(daemon.run("sealed")) == "SUCCEEDED"
         assert [each["name"] for each in toban("secrets", "list", "-o", "json").data] == ["db"]
         assert not key.exists()
         key.write_bytes(kept)
         key.chmod(0o600)
-        toban("secrets", "set", "other", stdin=VALUE)
+        assert run_state(daemon.run("uses")) == "SUCCEEDED"
         assert condition(daemon) == ""
 
 
-def test_rotation_survives_a_kill_at_each_point(tmp_path: Path) -> None:
+def test_a_launch_with_secrets_survives_a_kill(tmp_path: Path) -> None:
+    """The values are in no file that it could leave, and the step runs once."""
+    with running_daemon(tmp_path / "s") as daemon:
+        Toban(daemon)("secrets", "set", "db", "--workflows", "*", stdin=VALUE)
+        out = tmp_path / "out"
+        define(daemon, "uses", {"a": {"run": f'echo "$X" >> {out}', "env": {"X": "{{ secrets.db }}"}}})
+        daemon.stop()
+        daemon.start({"TOBAN_FAILPOINTS": "secrets.revealed=kill"})
+        run_id = daemon.start_run("uses")
+        daemon.wait()
+        assert places_of(VALUE, daemon.state_dir) == []
+        daemon.start()
+        assert run_state(daemon.wait_run(run_id)) == "SUCCEEDED"
+        assert out.read_text() == f"{VALUE}\n"
+        assert places_of(VALUE, daemon.state_dir) == []
+
+
+def test_rotation_survives_a_kill(tmp_path: Path) -> None:
     """Whatever remains in the key file, it opens the database."""
     with running_daemon(tmp_path / "s") as daemon:
         toban = Toban(daemon)
         toban("secrets", "set", "db", stdin=VALUE)
         key = daemon.state_dir / "secrets.key"
+        daemon.stop()
         for point in POINTS:
-            daemon.stop()
-            daemon.start({"TOBAN_FAILPOINTS": f"{point}=kill" if "@" not in point else point.replace("@", "=kill@")})
+            # Its start ends what the one before it could not.
+            daemon.start({"TOBAN_FAILPOINTS": point})
+            # Only who has the key can store another secret.
+            toban("secrets", "set", "other", stdin=VALUE)
+            assert condition(daemon) == ""
             with pytest.raises(grpc.RpcError):
                 secrets(daemon).RotateSecretsKey(secret_pb2.RotateSecretsKeyRequest(), timeout=60)
             daemon.wait()
-            daemon.start()
-            # Only who has the key can store another secret, and read this one for it again.
-            toban("secrets", "set", "other", stdin=VALUE)
-            assert condition(daemon) == "", point
+        daemon.start()
         toban("secrets", "rotate-key")
         assert len([line for line in key.read_text().splitlines() if not line.startswith("#")]) == 1
         assert places_of(VALUE, daemon.state_dir) == []

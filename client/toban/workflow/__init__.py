@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from toban.workflow.deferred_values import StepRef
+from toban.workflow.function_params import Secret
 from toban.workflow.functions import StepFunction, Workflow, add_step, finally_steps, step, template, workflow
 from toban.workflow.mistakes import InvalidWorkflow, Mistake, Place
 
@@ -33,6 +34,7 @@ __all__ = [
     "InvalidWorkflow",
     "Mistake",
     "Place",
+    "Secret",
     "StepFunction",
     "StepRef",
     "Workflow",

@@ -7,6 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
+
+class SecretMark:
+    """Marks the type of a secret parameter."""
+
+
+Secret = Annotated[str, SecretMark()]
+"""The type of a parameter whose values are secret: `def login(password: Secret) -> None`."""
+
 # `bool` before `int`, of which it is a subclass.
 _TYPES: Final[Mapping[Any, str]] = {
     str: "string",
@@ -45,7 +53,8 @@ def _type(name: str, hint: Any) -> dict[str, Any]:
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         description = next((each for each in args[1:] if isinstance(each, str)), "")
-        return _type(name, args[0]) | ({"description": description} if description else {})
+        secret = {"secret": True} if any(isinstance(each, SecretMark) for each in args[1:]) else {}
+        return _type(name, args[0]) | secret | ({"description": description} if description else {})
     if origin in (Union, UnionType):
         others = [each for each in args if each is not NoneType]
         if len(others) == 1:

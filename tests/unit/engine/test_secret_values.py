@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from doubles.clock import Clock
 from doubles.conditions import Conditions
+from toband import failpoints
 from toband.engine.secrets.key_ring import CONDITION, KeyRing
 from toband.engine.secrets.secret_admin import InvalidSecretError, SecretAdmin
 from toband.engine.secrets.secret_cipher import decrypt, encrypt, new_key
@@ -173,6 +176,39 @@ async def test_sealed_texts_belong_to_a_place_and_survive_rotation(store: SqlSto
     assert await after.values.reveal("w", ["db"]) == {"db": VALUE}
     with pytest.raises(SealError):
         await after.values.unseal(sealed, "run 2")
+
+
+async def test_the_first_uses_at_once_share_one_key(store: SqlStore, key_file: KeyFile) -> None:
+    parts = Parts(store, key_file)
+    sealed = await asyncio.gather(*(parts.values.seal(VALUE, str(number)) for number in range(5)))
+    await asyncio.gather(*(parts.admin.set_value(f"s{number}", VALUE, ["*"], by="root") for number in range(3)))
+    after = Parts(store, key_file)
+    assert [await after.values.unseal(each, str(number)) for number, each in enumerate(sealed)] == [VALUE] * 5
+    assert len(await after.values.reveal("w", ["s0", "s1", "s2"])) == 3
+    assert len(key_file.read()) == 1
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["secrets.key_written=EIO@1", "secrets.key_added=EIO", "secrets.reencrypted=EIO", "secrets.key_written=EIO@2"],
+)
+async def test_a_rotation_that_ends_anywhere_leaves_a_file_that_opens_the_database(
+    store: SqlStore, key_file: KeyFile, point: str
+) -> None:
+    await Parts(store, key_file).admin.set_value("db", VALUE, ["*"], by="root")
+    failpoints.arm(point)
+    try:
+        # Removing the old key is repeated later: its failure is a condition, not an error.
+        with contextlib.suppress(OSError, SecretKeyError):
+            await Parts(store, key_file).ring.rotate()
+    finally:
+        failpoints.arm("")
+    after = Parts(store, key_file)
+    assert await after.values.reveal("w", ["db"]) == {"db": VALUE}
+    _, count = await after.ring.rotate()
+    assert count == 1
+    assert len(key_file.read()) == 1
+    assert await Parts(store, key_file).values.reveal("w", ["db"]) == {"db": VALUE}
 
 
 async def test_a_lost_or_wrong_key_is_named_and_never_replaced(

@@ -18,7 +18,18 @@ from toban.definition import parse
 from toban.definition.schema.definition_schema import StepInput, WorkflowInput
 from toban.definition.schema.field_check import written_names
 from toban.definition.source.yaml_writer import yaml_text
-from toban.workflow import InvalidWorkflow, Workflow, add_step, event, finally_steps, item, step, template, workflow
+from toban.workflow import (
+    InvalidWorkflow,
+    Secret,
+    Workflow,
+    add_step,
+    event,
+    finally_steps,
+    item,
+    step,
+    template,
+    workflow,
+)
 from toban.workflow.fields import PythonStepFields, StepFields, WorkflowFields
 
 HERE = __name__
@@ -335,6 +346,18 @@ def test_parameters_have_types_of_the_format() -> None:
 
     params = workflow(fine).document["params"]
     assert [each["type"] for each in params.values()] == ["string", "list", "mapping"]
+
+
+def test_secret_parameters_and_secrets() -> None:
+    def login(password: Secret, other: Annotated[Secret, "For later"] = None) -> None:  # type: ignore[assignment]
+        add_step("a", run="true", env={"P": password, "T": template("secrets.token")})
+
+    document = workflow(login).document
+    assert document["params"] == {
+        "password": {"type": "string", "secret": True, "required": True},
+        "other": {"type": "string", "secret": True, "description": "For later"},
+    }
+    assert [each for each in workflow(login).mistakes if not each.warning] == []
 
 
 def run_script(*arguments: str, cwd: Path) -> str:

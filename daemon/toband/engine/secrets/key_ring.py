@@ -61,6 +61,7 @@ class KeyRing:
         self._clock = clock
         self._conditions = conditions
         self._loaded: LoadedKeys | None = None
+        self._loading = asyncio.Lock()
         self.changing = asyncio.Lock()
         """Held while secrets or keys are written."""
 
@@ -69,8 +70,9 @@ class KeyRing:
         while True:
             with contextlib.suppress(SecretKeyError):
                 if self._loaded is None:
-                    await self._load()
-                    await self._drop_old_keys()
+                    async with self.changing:
+                        await self._load()
+                        await self._drop_old_keys()
                 else:
                     await self._check_file(self._loaded.secrets_key)
             await asyncio.sleep(CHECK_EVERY)
@@ -91,10 +93,14 @@ class KeyRing:
 
     async def current(self) -> LoadedKeys:
         """The keys in use; makes the first ones. Raises SecretKeyError."""
-        loaded = self._loaded or await self._load()
-        if loaded is None:
-            loaded = await self._create()
+        if (loaded := self._loaded) is None:
+            async with self._loading:
+                loaded = self._ready() or await self._load() or await self._create()
         return loaded
+
+    def _ready(self) -> LoadedKeys | None:
+        """The keys, if another call has loaded them meanwhile."""
+        return self._loaded
 
     async def existing(self) -> LoadedKeys:
         """As `current`, but makes none."""

@@ -55,11 +55,15 @@ class SqlSecrets(OpenDatabase):
             session.connection.execute(insert(secrets).values(values))
         else:
             session.connection.execute(update(secrets).where(secrets.c.name == secret.name).values(values))
+        session.audit(_described(secret))
         return True
 
     @writing
     def delete_secret(self, session: WriteSession, name: str) -> bool:
-        return session.connection.execute(delete(secrets).where(secrets.c.name == name)).rowcount > 0
+        deleted = session.connection.execute(delete(secrets).where(secrets.c.name == name)).rowcount > 0
+        if deleted:
+            session.audit()
+        return deleted
 
     @writing
     def note_secret_use(self, session: WriteSession, name: str, at: datetime, workflow: str) -> None:
@@ -91,7 +95,14 @@ class SqlSecrets(OpenDatabase):
             session.connection.execute(change.values(data=secret.data))
         session.connection.execute(delete(seal_keys))
         session.connection.execute(insert(seal_keys), [_key_row(key) for key in keys])
+        session.audit(f"from key {before} to {keys[-1].key_id}")
         return True
+
+
+def _described(secret: StoredSecret) -> str:
+    """What the audit log says of it."""
+    place = f" of provider {secret.provider}, key {secret.provider_key or secret.name}" if secret.provider else ""
+    return f"version {secret.version}{place}, for {', '.join(secret.workflows) or 'no workflow'}"
 
 
 def _secret(row: Row[Any]) -> StoredSecret:
