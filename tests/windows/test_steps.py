@@ -259,15 +259,21 @@ def test_a_cancel_that_comes_before_the_process(shared: Daemon) -> None:
 def test_the_command_line_finds_the_daemon(shared: Daemon) -> None:
     environment = {**os.environ, "TOBAN_STATE_DIR": str(shared.state_dir), "NO_COLOR": "1"}
     code = "import sys; from toban.cli import main; sys.exit(main())"
-    done = subprocess.run(
-        [PYTHON, "-X", "utf8", "-c", code, "system", "info"],
-        env=environment,
-        capture_output=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert shared.announced()["listen"][0].encode() in done.stdout
+
+    def toban(*words: str) -> bytes:
+        done = subprocess.run(
+            [PYTHON, "-X", "utf8", "-c", code, *words],
+            env=environment,
+            capture_output=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert shared.announced()["listen"][0].encode() in toban("system", "info")
+    # With the token that only its user can read.
+    assert b'"role": "admin"' in toban("whoami", "-o", "json")
 
 
 def test_one_daemon_per_state_directory(shared: Daemon) -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from doubles.daemon.fake_daemon import FakeDaemon
 from toban.sdk.address import parse
+from toban.sdk.contexts import contexts_file
 
 from .conftest import Cli, OnTerminal
 
@@ -92,7 +94,7 @@ SECRET = "toban_0123456789abcdef_hidden"
 
 def test_credentials_are_copied_and_never_shown(bare: Cli, tmp_path: Path) -> None:
     for name, content in (("ca", PEM), ("crt", PEM), ("key", KEY), ("token", SECRET)):
-        (tmp_path / name).write_text(content)
+        (tmp_path / name).write_bytes(content.encode())
     files = [f"--{option}={tmp_path}/{name}" for option, name in (("ca", "ca"), ("token-file", "token"))]
     added = bare("context", "add", "prod", "--server", "tls://toban.example.org", *files, "--use")
     assert (added.out, added.err) == ("added prod\n", "")
@@ -100,7 +102,7 @@ def test_credentials_are_copied_and_never_shown(bare: Cli, tmp_path: Path) -> No
     bare("context", "add", "ci", "--server", "tls://10.0.0.7:443", *pair, stdin=SECRET.encode() + b"\n")
     for name in ("ca", "crt", "key", "token"):
         (tmp_path / name).unlink()
-    stored = json.loads((tmp_path / "config" / "toban" / "contexts.json").read_text())["contexts"]
+    stored = json.loads(Path(contexts_file()).read_text())["contexts"]
     assert stored == {
         "prod": {"server": "tls://toban.example.org:7233", "ca": PEM, "token": SECRET},
         "ci": {"server": "tls://10.0.0.7:443", "certificate": PEM, "key": KEY, "token": SECRET},
@@ -138,6 +140,7 @@ def test_unusable_credentials_make_no_context(bare: Cli, options: list[str], std
     assert bare("context", "list").err == "no contexts\n"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such terminals")
 def test_a_token_is_asked_for_on_a_terminal(bare: Cli, on_terminal: OnTerminal) -> None:
     terminal = on_terminal("context", "add", "prod", "--server", "tls://toban.example.org")
     terminal.wait_for("Token (empty for none): ")

@@ -132,20 +132,20 @@ async def test_what_is_not_there(ca: str) -> None:
 
 async def test_a_server_that_hangs_up(ca: str) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        over = threading.Event()
 
         def hang_up() -> None:
-            while True:
-                try:
-                    connection, _ = server.accept()
-                except OSError:
-                    return
-                connection.recv(4096)
-                connection.close()
+            while not over.is_set():
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(4096)
 
         thread = threading.Thread(target=hang_up)
         thread.start()
-        address = f"tls://127.0.0.1:{server.getsockname()[1]}"
+        host, port = server.getsockname()
+        address = f"tls://{host}:{port}"
         found = await failure(address, ca=ca)
-        server.shutdown(socket.SHUT_RDWR)
+        over.set()
+        socket.create_connection((host, port)).close()
         thread.join()
     assert found.message.startswith(f"cannot connect to {address}: ")
