@@ -5,6 +5,7 @@ from __future__ import annotations
 from fuzz import (
     attempt_targets,
     client_targets,
+    credential_targets,
     damage_targets,
     definition_targets,
     request_targets,
@@ -20,6 +21,7 @@ TARGETS = {
         *definition_targets.TARGETS,
         *time_targets.TARGETS,
         *request_targets.TARGETS,
+        *credential_targets.TARGETS,
         *damage_targets.TARGETS,
         *client_targets.TARGETS,
     )

@@ -9,11 +9,19 @@ from cryptography.x509.oid import NameOID
 
 from toband.domain.credential_rules import CertificateFacts
 
+_UNUSABLE = (x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
+
 
 @lru_cache(maxsize=256)
 def read_certificate(pem: bytes) -> CertificateFacts:
     """Raises ValueError."""
-    found = x509.load_pem_x509_certificate(pem)
+    try:
+        return _facts(x509.load_pem_x509_certificate(pem))
+    except _UNUSABLE as error:
+        raise ValueError(str(error)) from None
+
+
+def _facts(found: x509.Certificate) -> CertificateFacts:
     names = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return CertificateFacts(
         subject_cn=str(names[0].value) if names else "",
