@@ -17,7 +17,10 @@ from typing import Any
 
 import grpc
 
+from faults.raw_http2 import PREFACE, RawConnection, headers, request, settings
 from toban.v1 import (
+    event_pb2,
+    event_pb2_grpc,
     run_pb2,
     run_pb2_grpc,
     system_pb2,
@@ -30,6 +33,11 @@ PARSERS = 8
 PARSED_WITHIN = 2.0
 LISTERS = 100
 FOLLOWERS = 100
+SILENT_FOLLOWERS = 500
+IDLERS = 500
+STALLED_EACH = 20
+EMITTERS = 16
+CLOSED_WITHIN = 10.0
 CALLS = 5000
 _BOMB_BYTES = 1_200_000
 _UNLIMITED = [
@@ -111,6 +119,58 @@ def followers(address: str, run_id: str) -> None:
             stream.cancel()
 
 
+def silent_followers(address: str, run_id: str) -> None:
+    """Five hundred streams that are never read, over ten connections."""
+    request = run_pb2.StreamLogsRequest(run_id=run_id, follow=True)
+    with contextlib.ExitStack() as stack:
+        channels = [stack.enter_context(grpc.insecure_channel(address, _UNLIMITED)) for _ in range(10)]
+        stubs = [run_pb2_grpc.RunServiceStub(channel) for channel in channels]
+        streams = [stubs[number % len(stubs)].StreamLogs(request) for number in range(SILENT_FOLLOWERS)]
+        _say_ready_and_wait()
+        seen["open"] = sum(stream.is_active() for stream in streams)
+        for stream in streams:
+            stream.cancel()
+
+
+def idlers(address: str, _argument: str) -> None:
+    """Five hundred connections without a call."""
+    path = address.removeprefix("unix:")
+    connections = [RawConnection(path, PREFACE + settings()) for _ in range(IDLERS)]
+    _say_ready_and_wait()
+    seen["closed"] = sum(each.is_closed(CLOSED_WITHIN) for each in connections)
+
+
+def half_open(address: str, _argument: str) -> None:
+    """Connections that fall silent anywhere: in the preface, in a frame, before the request, before the answer."""
+    get, listed = "/toban.v1.RunService/GetRun", "/toban.v1.SystemService/GetConfig"
+    begun = PREFACE + settings()
+    whole = request(run_pb2.GetRunRequest(id="none").SerializeToString())
+    stalls = {
+        "nothing": b"",
+        "part of the preface": PREFACE[:10],
+        "the preface alone": PREFACE,
+        "part of a frame": begun + headers(get)[:20],
+        "no request": begun + headers(get),
+        "part of a request": begun + headers(get) + whole[:-2],
+        "no room for the answer": PREFACE + settings(window=0) + headers(listed) + request(b""),
+    }
+    path = address.removeprefix("unix:")
+    connections = [(name, RawConnection(path, sent)) for name, sent in stalls.items() for _ in range(STALLED_EACH)]
+    _say_ready_and_wait()
+    for name, each in connections:
+        seen[f"closed: {name}"] += each.is_closed(CLOSED_WITHIN)
+
+
+def emitters(address: str, _argument: str) -> None:
+    """Events as fast as sixteen clients can emit them."""
+
+    def emit(channel: grpc.Channel) -> None:
+        stub = event_pb2_grpc.EventServiceStub(channel)
+        _noted(lambda: stub.EmitEvent(event_pb2.EmitEventRequest(type="storm"), timeout=60.0))
+
+    _threads(EMITTERS, emit, address)
+
+
 def callers(address: str, _argument: str) -> None:
     """Five thousand calls at once on one channel, and again."""
     asyncio.run(_call_all(address))
@@ -144,7 +204,10 @@ def _say_ready_and_wait() -> None:
     stop.set()
 
 
-KINDS = {each.__name__: each for each in (parsers, listers, followers, callers)}
+KINDS = {
+    each.__name__: each
+    for each in (parsers, listers, followers, silent_followers, idlers, half_open, emitters, callers)
+}
 
 
 def main() -> None:

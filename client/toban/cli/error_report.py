@@ -39,6 +39,7 @@ _IDENTITY: Final = {
 _EXHAUSTED: Final = {
     "DISK_FULL": "`toban system info` shows the daemon's health",
     "TOO_MANY_CALLS": "the daemon is busy: try again",
+    "TOO_MANY_FAILURES": "check the token, and wait",
     "TOO_MANY_STREAMS": "end some of the commands that follow runs, logs or events",
     "QUEUE_FULL": "`toban runs list --state pending` shows the queued runs",
 }

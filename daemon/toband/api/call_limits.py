@@ -7,6 +7,7 @@ their requests are read.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -97,42 +98,97 @@ _BY_NAME = {name: lane for lane, names in _LANES.items() for name in names.split
 
 
 class TooManyCallsError(Exception):
-    """Refuses a call before any work is done for it."""
+    """Refuses a call before its request is read. `mine`: the caller alone has reached its share of the limit."""
 
-    def __init__(self, lane: str, limit: Limit) -> None:
+    def __init__(self, lane: str, limit: Limit, *, mine: bool = False) -> None:
         if lane == "stream":
-            text = f"{limit.active} streams are open; close some, or try again later"
+            who = " of this identity" if mine else ""
+            text = f"{limit.active} streams{who} are open; close some, or try again later"
         else:
-            text = f"{limit.active} {lane} calls are being handled and {limit.waiting} wait; try again later"
+            who = " of this identity" if mine else ""
+            text = f"{limit.active} {lane} calls{who} are being handled and {limit.waiting} wait; try again later"
         super().__init__(text)
         self.lane = lane
         self.limit = limit
+        self.mine = mine
 
 
 class Lane:
-    def __init__(self, name: str, limit: Limit) -> None:
+    """Calls of one identity wait in order; identities take turns. None may take more than its `share`."""
+
+    def __init__(self, name: str, limit: Limit, share: Limit | None = None) -> None:
         self._name = name
         self._limit = limit
-        self._free = asyncio.Semaphore(limit.active)
-        self._waiting = 0
+        self._share = share or limit
+        self._active: Counter[str] = Counter()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
-    async def enter(self) -> None:
+    async def enter(self, who: str = "") -> None:
         """Waits for a slot, to be given back with `leave`. Raises TooManyCallsError."""
-        if self._free.locked() and self._waiting >= self._limit.waiting:
+        mine = self._waiting.get(who, ())
+        if not mine and self._is_free(who):
+            self._active[who] += 1
+            return
+        if self._share != self._limit and self._has_its_share(who, len(mine)):
+            raise TooManyCallsError(self._name, self._share, mine=True)
+        if sum(map(len, self._waiting.values())) >= self._limit.waiting:
             raise TooManyCallsError(self._name, self._limit)
-        self._waiting += 1
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(who, deque()).append(turn)
         try:
-            await self._free.acquire()
-        finally:
-            self._waiting -= 1
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave(who)
+            else:
+                self._drop(who, turn)
+            raise
 
-    def leave(self) -> None:
-        self._free.release()
+    def leave(self, who: str = "") -> None:
+        self._active[who] -= 1
+        if not self._active[who]:
+            del self._active[who]
+        for other in list(self._waiting):
+            if not self._is_free(other):
+                continue
+            turn = self._waiting[other][0]
+            self._drop(other, turn)
+            if other in self._waiting:
+                # Behind the others.
+                self._waiting[other] = self._waiting.pop(other)
+            self._active[other] += 1
+            turn.set_result(None)
+            return
+
+    def _has_its_share(self, who: str, waiting: int) -> bool:
+        return waiting >= self._share.waiting and (waiting > 0 or self._active[who] >= self._share.active)
+
+    def _is_free(self, who: str) -> bool:
+        return self._active.total() < self._limit.active and self._active[who] < self._share.active
+
+    def _drop(self, who: str, turn: asyncio.Future[None]) -> None:
+        waiting = self._waiting[who]
+        waiting.remove(turn)
+        if not waiting:
+            del self._waiting[who]
 
 
 class Lanes:
-    def __init__(self, limits: Mapping[str, Limit] = LIMITS) -> None:
-        self._lanes = {name: Lane(name, limit) for name, limit in limits.items()}
+    def __init__(
+        self, limits: Mapping[str, Limit] = LIMITS, *, calls: int | None = None, streams: int | None = None
+    ) -> None:
+        """`calls` and `streams`: how many of each kind one identity may have at once; waiting calls count."""
+        self._lanes = {name: Lane(name, limit, _share(name, limit, calls, streams)) for name, limit in limits.items()}
 
     def of(self, method: str) -> Lane:
         return self._lanes[lane_of(method)]
+
+
+def _share(name: str, limit: Limit, calls: int | None, streams: int | None) -> Limit:
+    """Three quarters of the slots at most, so that others always find one."""
+    if name == "stream":
+        return Limit(min(limit.active, streams or limit.active), 0)
+    if calls is None:
+        return limit
+    active = max(1, min(calls, limit.active * 3 // 4))
+    return Limit(active, min(calls - active, limit.waiting * 3 // 4))

@@ -14,6 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 from google.rpc.code_pb2 import (
     ABORTED,
     ALREADY_EXISTS,
+    DEADLINE_EXCEEDED,
     FAILED_PRECONDITION,
     INTERNAL,
     INVALID_ARGUMENT,
@@ -30,7 +31,7 @@ from toban.safe_text import sendable
 from toban.v1 import workflow_pb2
 from toband.api.call_limits import TooManyCallsError
 from toband.api.definition_messages import problem
-from toband.api.request_errors import InvalidFieldError, UnclearTimeError, UnreadableRequestError
+from toband.api.request_errors import InvalidFieldError, SlowClientError, UnclearTimeError, UnreadableRequestError
 from toband.engine import errors
 from toband.engine.secrets.secret_admin import InvalidSecretError
 from toband.ports import (
@@ -55,8 +56,8 @@ DOMAIN = "toban"
 MESSAGE_MOST = 1000
 DETAILS_MOST = 4000
 _TEXT_MOST = 400
-RETRY_AFTER_MS = 200
-"""When a call that was refused because of too many calls may be repeated."""
+RETRY_AFTER = 0.2
+"""Seconds. When a call that was refused because of too many calls may be repeated."""
 
 log = structlog.get_logger()
 
@@ -92,6 +93,9 @@ RULES: Mapping[type[Exception], Rule] = {
     errors.LogExpiredError: Rule(OUT_OF_RANGE, "LOG_EXPIRED", {"process_execution_id": "attempt_id", "step": "step"}),
     # Refused however often it is asked for.
     UnreadableRequestError: Rule(INVALID_ARGUMENT, "UNREADABLE_REQUEST", text="cannot read the request: {error}"),
+    SlowClientError: Rule(
+        DEADLINE_EXCEEDED, "REQUEST_TOO_SLOW", {"seconds": "args"}, "the request did not arrive within {error} s"
+    ),
     errors.UnknownScopeError: Rule(INVALID_ARGUMENT, "UNKNOWN_SCOPE", {"workflow": "workflow", "scope": "scope"}),
     errors.UnknownStepError: Rule(INVALID_ARGUMENT, "UNKNOWN_STEP", {"workflow": "workflow", "step": "step"}),
     errors.TooManyDefinitionsError: Rule(INVALID_ARGUMENT, "TOO_MANY_DEFINITIONS", {"limit": "limit"}),
@@ -189,13 +193,27 @@ def _job_in_use(error: JobInUseError) -> status_pb2.Status:
 
 
 def _too_many_calls(error: TooManyCallsError) -> status_pb2.Status:
-    again = error_details_pb2.RetryInfo()
-    again.retry_delay.FromMilliseconds(RETRY_AFTER_MS)
+    again = _again(RETRY_AFTER)
     reason = "TOO_MANY_STREAMS" if error.lane == "stream" else "TOO_MANY_CALLS"
     limit = error.limit
     return _make(
         RESOURCE_EXHAUSTED, error, reason, again, kind=error.lane, limit=str(limit.active), waiting=str(limit.waiting)
     )
+
+
+def _rate_exceeded(error: errors.RateExceededError) -> status_pb2.Status:
+    again = _again(error.wait)
+    return _make(RESOURCE_EXHAUSTED, error, "TOO_MANY_CALLS", again, kind="rate", limit=f"{error.rate:g}")
+
+
+def _too_many_failures(error: errors.TooManyFailuresError) -> status_pb2.Status:
+    return _make(RESOURCE_EXHAUSTED, error, "TOO_MANY_FAILURES", _again(error.wait))
+
+
+def _again(seconds: float) -> error_details_pb2.RetryInfo:
+    again = error_details_pb2.RetryInfo()
+    again.retry_delay.FromMilliseconds(max(1, round(seconds * 1000)))
+    return again
 
 
 def _dead_letter_closed(error: DeadLetterClosedError) -> status_pb2.Status:
@@ -283,6 +301,8 @@ _SPECIAL: Mapping[type[BaseException], Callable[[Any], status_pb2.Status]] = {
     WorkflowExistsError: _name_taken,
     JobInUseError: _job_in_use,
     TooManyCallsError: _too_many_calls,
+    errors.RateExceededError: _rate_exceeded,
+    errors.TooManyFailuresError: _too_many_failures,
     errors.InvalidCredentialError: lambda error: _make(UNAUTHENTICATED, error, error.reason.value),
     errors.NotPermittedError: lambda error: _make(PERMISSION_DENIED, error, error.reason.value),
     DeadLetterClosedError: _dead_letter_closed,

@@ -14,9 +14,10 @@ from google.protobuf.message import DecodeError, Message
 
 from toband.api.audited_calls import AuditedCalls
 from toband.api.call_limits import Lanes
+from toband.api.client_limits import ClientLimits
 from toband.api.common_requests import ORIGIN, check_texts
 from toband.api.handler import Context, abort
-from toband.api.request_errors import UnreadableRequestError
+from toband.api.request_errors import SlowClientError, UnreadableRequestError
 from toband.domain.access_rule import AccessRule
 from toband.domain.identity import Identity
 from toband.engine.access import call_identity
@@ -54,6 +55,7 @@ class CallGate:
     authenticator: Authenticator
     permissions: PermissionCheck
     audit: AuditedCalls
+    limits: ClientLimits
     streams: LiveStreams
     trimmer: Trimmer
 
@@ -87,6 +89,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             identity = await self._entered(method, context, weight=1)
             request = await self._request(handler, method, identity, context)
             answer = await self._answered(handler, request, method, identity, context)
+            self._gate.limits.taking(cast("asyncio.Task[Any]", asyncio.current_task()))
             return cast(bytes, handler.response_serializer(answer))
 
         return call
@@ -144,27 +147,39 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         identity = None
         try:
             if self._gate.rules.get(method) is not None:
-                identity = await self._gate.authenticator.identify(self._door, _credentials(context))
+                identity = await self._identified(context)
                 call_identity.enter(identity, self._door.address, _peer(context))
+            who = identity.name if identity is not None else ""
             lane = self._gate.lanes.of(method)
-            await lane.enter()
+            await lane.enter(who)
         except Exception as error:
             self._gate.audit.refused(error, method, identity, self._source(context))
             await abort(context, error)
 
         def over(_: object) -> None:
-            lane.leave()
+            lane.leave(who)
             self._gate.trimmer.ended(weight)
 
         # The task ends with the call, however that ends.
         cast("asyncio.Task[Any]", asyncio.current_task()).add_done_callback(over)
         return identity
 
+    async def _identified(self, context: Context) -> Identity:
+        credentials = _credentials(context)
+        return await self._gate.limits.identified(
+            _peer(context),
+            credentials != Credentials(),
+            lambda: self._gate.authenticator.identify(self._door, credentials),
+        )
+
     def _source(self, context: Context) -> str:
         return f"{self._door.address} {_peer(context)}".rstrip()
 
     async def _request(self, handler: _Handler, method: str, identity: Identity | None, context: Context) -> Any:
-        raw = await context.read()
+        try:
+            raw = await self._gate.limits.sent(context.read())
+        except SlowClientError as error:
+            await abort(context, error)
         if raw is grpc.aio.EOF:
             await abort(context, UnreadableRequestError("the call has no request"))
         return await self._permitted(cast(bytes, raw), handler, method, identity, context)

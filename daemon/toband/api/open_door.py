@@ -16,18 +16,16 @@ from urllib.parse import quote
 import grpc
 import structlog
 
-from toban.limits import MAX_MESSAGE_BYTES
+from toband.api.client_limits import server_options
 from toband.api.credential_socket import CredentialSocket, serves_logins
 from toband.api.interceptor import CallGate, CallInterceptor
 from toband.api.server_certificate import ServerCertificate
 from toband.api.unix_socket import ListenError, clear_stale, file_identity, made_with
+from toband.config import ServerLimits
 from toband.config.listeners import ListenAddress
 from toband.config.settings import TlsSettings
 from toband.engine.access.door import Door
 from toband.engine.access.login_tokens import LoginTokens
-
-PENDING_MOST = 20_000
-"""Beyond its own limit gRPC ends calls with a bare CANCELLED; only `Lanes` should refuse calls."""
 
 Register = Callable[[grpc.aio.Server], None]
 
@@ -37,7 +35,8 @@ log = structlog.get_logger()
 class OpenDoor:
     """Bound by `bind`, serves after `start`."""
 
-    def __init__(self, listener: ListenAddress, tls: TlsSettings) -> None:
+    def __init__(self, listener: ListenAddress, tls: TlsSettings, limits: ServerLimits) -> None:
+        self._limits = limits
         self._listener = listener
         self._tls = tls
         self._logins: CredentialSocket | None = None
@@ -124,16 +123,7 @@ class OpenDoor:
         return port
 
     def _new_server(self) -> grpc.aio.Server:
-        return grpc.aio.server(
-            interceptors=[self._interceptor],
-            options=[
-                ("grpc.so_reuseport", 0),
-                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-                ("grpc.server.max_pending_requests", PENDING_MOST),
-                ("grpc.http2.write_buffer_size", 1024),
-                ("grpc.server.max_pending_requests_hard_limit", PENDING_MOST),
-            ],
-        )
+        return grpc.aio.server(interceptors=[self._interceptor], options=server_options(self._limits))
 
 
 def _why_not(listener: ListenAddress) -> str:

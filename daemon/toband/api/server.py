@@ -35,6 +35,7 @@ from toband.api.secret_service import SecretService
 from toband.api.system_service import SystemService
 from toband.api.unix_socket import ListenError
 from toband.api.workflow_service import WorkflowService
+from toband.config import ServerLimits
 from toband.config.listeners import ListenAddress
 from toband.config.settings import TlsSettings
 from toband.engine.access.door import Door
@@ -47,23 +48,30 @@ LOOK_EVERY = 1.0
 RUNS = run_pb2.DESCRIPTOR.services_by_name["RunService"].full_name
 
 
-def _not_a_disconnect(record: logging.LogRecord) -> bool:
-    """False for an answer that could not be sent because its client disconnected: not an error of the daemon."""
+_OF_CLIENTS = frozenset({"ExecuteBatchError", "UnicodeDecodeError"})
+"""An answer that could not be sent because its client disconnected, and metadata that are no text: gRPC would log these
+as errors, the latter with their content, which may be a token.
+"""
+
+
+def _is_of_the_daemon(record: logging.LogRecord) -> bool:
+    """False for an error that a client causes."""
     kind = record.exc_info[0] if record.exc_info else None
-    return kind is None or kind.__name__ != "ExecuteBatchError"
+    return kind is None or kind.__name__ not in _OF_CLIENTS
 
 
 class Server:
-    def __init__(self) -> None:
+    def __init__(self, limits: ServerLimits) -> None:
+        self._limits = limits
         self._doors: list[OpenDoor] = []
-        logging.getLogger("grpc._cython.cygrpc").addFilter(_not_a_disconnect)
+        logging.getLogger("grpc._cython.cygrpc").addFilter(_is_of_the_daemon)
         self._health = health.aio.HealthServicer()
         self._telling: asyncio.Task[None] | None = None
 
     def bind(self, listeners: Sequence[ListenAddress], tls: TlsSettings) -> Sequence[Door]:
         """Binds the addresses and returns them with real ports. Raises ListenError."""
         for listener in listeners:
-            door = OpenDoor(listener, tls)
+            door = OpenDoor(listener, tls, self._limits)
             self._doors.append(door)
             door.bind()
         return [each.door for each in self._doors]

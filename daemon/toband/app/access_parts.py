@@ -11,8 +11,9 @@ from toban.token_text import TokenText, new_token_text
 from toband.api.access_rules import access_rules
 from toband.api.audited_calls import AuditedCalls
 from toband.api.call_limits import Lanes
+from toband.api.client_limits import ClientLimits
 from toband.api.interceptor import CallGate, PermissionCheck
-from toband.config import Config
+from toband.config import Config, ServerLimits
 from toband.domain.credential_rules import ConfiguredToken, RoleGrant
 from toband.domain.identity import Role
 from toband.domain.run_model import Run
@@ -57,13 +58,14 @@ class AccessParts:
             issuers=IssuerIdentities(config.access_issuers, JwtVerifier(config.access_issuers)),
         )
 
-    def gate(self, permissions: PermissionCheck, audit: AuditedCalls) -> CallGate:
+    def gate(self, permissions: PermissionCheck, audit: AuditedCalls, limits: ServerLimits) -> CallGate:
         return CallGate(
-            lanes=Lanes(),
+            lanes=Lanes(calls=limits.calls_per_identity, streams=limits.streams_per_identity),
             rules=access_rules(),
             authenticator=self.authenticator,
             permissions=permissions,
             audit=audit,
+            limits=ClientLimits(limits),
             streams=self.streams,
             trimmer=Trimmer(),
         )

@@ -83,7 +83,7 @@ class Adapters:
         self.calendar_files = HostCalendarFiles()
         self.disk = StateDisk(config.state_dir, self.store.file)
         self.descriptors = OwnDescriptors()
-        self.server = Server()
+        self.server = Server(config.server_limits)
         logs = [path for path in (config.log_file, *printed_to()) if path]
         self.watched_paths = WatchedPaths(
             own=OwnFiles.of(state_dir=config.state_dir, database_file=self.store.file, logs=logs)

@@ -5,6 +5,7 @@
 """
 
 from toband.config.layers import load
+from toband.config.server_limits import ServerLimits
 from toband.config.settings import Config, ConfigError
 
-__all__ = ["Config", "ConfigError", "load"]
+__all__ = ["Config", "ConfigError", "ServerLimits", "load"]

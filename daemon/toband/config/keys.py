@@ -8,6 +8,7 @@ from typing import Any
 from toband.config.access_settings import check_certificates, check_issuers, check_tokens
 from toband.config.listeners import check_listen
 from toband.config.secret_providers import check_providers
+from toband.config.server_limits import LIMIT_KEYS
 from toband.config.value_checks import (
     check_blackout,
     check_calendar,
@@ -68,6 +69,7 @@ KEYS: Mapping[str, Callable[[Any], Any]] = {
     "limits.artifact_files": check_count,
     "limits.artifact_time": check_duration,
     "limits.artifact_rate": or_none(check_size),
+    **LIMIT_KEYS,
     "retention.age": or_none(check_duration),
     "retention.runs": or_none(check_count),
     "retention.bytes": or_none(check_size),

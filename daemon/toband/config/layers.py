@@ -15,6 +15,7 @@ from toban.definition.scripts.shells import DEFAULT_SHELL
 from toband.config.defaults import default_listen, default_state_dir, host_timezone
 from toband.config.keys import FILE_ONLY, KEYS, PATHS
 from toband.config.listeners import check_listen
+from toband.config.server_limits import server_limits
 from toband.config.settings import LOCKS, Config, ConfigError, TlsSettings
 from toband.config.value_checks import check_count
 
@@ -90,6 +91,7 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         artifact_files=values.get("limits.artifact_files", 250_000),
         artifact_time=values.get("limits.artifact_time", 3600.0),
         artifact_rate=values.get("limits.artifact_rate", GIB),
+        server_limits=server_limits(values),
         keep_age=values.get("retention.age", 90 * DAY),
         keep_runs=values.get("retention.runs", 10_000),
         keep_bytes=values.get("retention.bytes"),

@@ -9,6 +9,7 @@ from typing import Any
 from toban.definition import format_duration, format_size
 from toband.config.listeners import ListenAddress
 from toband.config.secret_providers import ProviderSettings
+from toband.config.server_limits import ServerLimits
 from toband.config.value_checks import without_password
 from toband.domain.credential_rules import CertificateRule, ConfiguredToken, IssuerRules
 
@@ -83,6 +84,7 @@ class Config:
     artifact_time: float
     artifact_rate: int | None
     """Bytes per second read for one run."""
+    server_limits: ServerLimits
     keep_age: float | None
     keep_runs: int | None
     keep_total_runs: int | None
@@ -139,6 +141,7 @@ class Config:
             "limits.artifact_files": self.artifact_files,
             "limits.artifact_time": format_duration(self.artifact_time),
             "limits.artifact_rate": _shown_size(self.artifact_rate),
+            **self.server_limits.shown(),
             "retention.age": _shown_duration(self.keep_age),
             "retention.runs": _shown_count(self.keep_runs),
             "retention.bytes": _shown_size(self.keep_bytes),

@@ -39,6 +39,8 @@ EngineError
 ├── NotPermittedError           has its reason
 ├── TokenNotFoundError
 ├── ConfiguredTokenError
+├── TooManyFailuresError        says when to try again
+├── RateExceededError           says when to try again
 ├── StoppingError
 └── RefusedError                has the health condition that is the cause
     └── DiskFullError           has the path and the free space
@@ -46,6 +48,7 @@ EngineError
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from enum import StrEnum
 
@@ -363,6 +366,22 @@ class ConfiguredTokenError(EngineError):
     def __init__(self, token: str) -> None:
         super().__init__(f"token {token!r} is defined by the configuration: remove it there, and restart the daemon")
         self.token = token
+
+
+class TooManyFailuresError(EngineError):
+    """Too many invalid credentials came from the source of the call. `wait` in seconds."""
+
+    def __init__(self, wait: float) -> None:
+        super().__init__(f"too many invalid credentials came from this address: try again in {math.ceil(wait)} s")
+        self.wait = wait
+
+
+class RateExceededError(EngineError):
+    """The identity makes more than `rate` calls per second. `wait` in seconds."""
+
+    def __init__(self, rate: float, wait: float) -> None:
+        super().__init__(f"this identity makes more than {rate:g} calls per second; try again later")
+        self.rate, self.wait = rate, wait
 
 
 class StoppingError(EngineError):

@@ -74,6 +74,67 @@ async def test_streams_do_not_wait() -> None:
     await lane.enter()
 
 
+async def test_identities_take_turns() -> None:
+    lane = Lane("read", Limit(1, 10))
+    await lane.enter("a")
+    entered: list[str] = []
+
+    async def call(who: str) -> None:
+        await lane.enter(who)
+        entered.append(who)
+        lane.leave(who)
+
+    tasks = [asyncio.create_task(call(who)) for who in ("a", "a", "a", "a", "b", "b", "c")]
+    await asyncio.sleep(0)
+    lane.leave("a")
+    await asyncio.gather(*tasks)
+    assert entered == ["a", "b", "c", "a", "b", "a", "a"]
+
+
+async def test_an_identity_cannot_take_all_slots() -> None:
+    lane = Lane("read", Limit(4, 10), Limit(3, 2))
+    for _ in range(3):
+        await lane.enter("a")
+    waiting = [asyncio.create_task(lane.enter("a")) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyCallsError, match="3 read calls of this identity are being handled and 2 wait"):
+        await lane.enter("a")
+    # The last slot is for others, and they do not wait behind the calls of `a`.
+    await asyncio.wait_for(lane.enter("b"), 5)
+    lane.leave("b")
+    assert not any(task.done() for task in waiting)
+    for _ in range(3):
+        lane.leave("a")
+    await asyncio.gather(*waiting)
+    for _ in range(2):
+        lane.leave("a")
+    assert not lane._active
+    assert not lane._waiting
+
+
+async def test_streams_of_one_identity_are_limited() -> None:
+    lane = Lanes(calls=10, streams=2).of("/x/WatchRun")
+    await lane.enter("a")
+    await lane.enter("a")
+    with pytest.raises(TooManyCallsError, match="2 streams of this identity are open"):
+        await lane.enter("a")
+    await lane.enter("b")
+    lane.leave("a")
+    await lane.enter("a")
+
+
+async def test_a_call_that_gives_up_just_when_it_has_its_turn_passes_it_on() -> None:
+    lane = Lane("read", Limit(1, 5))
+    await lane.enter("a")
+    first, second = asyncio.create_task(lane.enter("b")), asyncio.create_task(lane.enter("c"))
+    await asyncio.sleep(0)
+    lane.leave("a")
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await asyncio.wait_for(second, 5)
+
+
 def test_control_calls_have_a_lane_of_their_own() -> None:
     lanes = Lanes()
     others = {lanes.of(f"/x/{name}") for name in ("GetRun", "StartRun", "Doctor", "WatchRun")}

@@ -12,7 +12,7 @@ from toban.definition import DefinitionKind, RenderError
 from toban.definition import ErrorClass as Class
 from toband.api.call_limits import Limit, TooManyCallsError
 from toband.api.error_status import status_of
-from toband.api.request_errors import UnclearTimeError, UnreadableRequestError
+from toband.api.request_errors import SlowClientError, UnclearTimeError, UnreadableRequestError
 from toband.domain.identity import user_identity
 from toband.domain.run_model import DeadLetter, DeadLetterState, Run, RunState
 from toband.engine import errors
@@ -37,6 +37,9 @@ LETTER = DeadLetter(
 CASES: list[tuple[Exception, str, str]] = [
     (TooManyCallsError("read", Limit(1, 2)), "RESOURCE_EXHAUSTED", "TOO_MANY_CALLS"),
     (TooManyCallsError("stream", Limit(1, 0)), "RESOURCE_EXHAUSTED", "TOO_MANY_STREAMS"),
+    (errors.RateExceededError(500, 0.01), "RESOURCE_EXHAUSTED", "TOO_MANY_CALLS"),
+    (errors.TooManyFailuresError(2.5), "RESOURCE_EXHAUSTED", "TOO_MANY_FAILURES"),
+    (SlowClientError(30), "DEADLINE_EXCEEDED", "REQUEST_TOO_SLOW"),
     (UnreadableRequestError("why"), "INVALID_ARGUMENT", "UNREADABLE_REQUEST"),
     (errors.WorkflowNotFoundError("w"), "NOT_FOUND", "WORKFLOW_NOT_FOUND"),
     (errors.JobNotFoundError("j"), "NOT_FOUND", "JOB_NOT_FOUND"),

@@ -27,10 +27,6 @@ class TokenBucket:
         self._refill(now)
         return max(0.0, (1 - self._left) / self.rate)
 
-    def is_full(self, now: float) -> bool:
-        self._refill(now)
-        return self._left >= self.burst
-
     def _refill(self, now: float) -> None:
         if self._left < 0:
             self._left = self.burst
