@@ -25,6 +25,8 @@ from toban.v1 import (
     job_pb2,
     run_pb2,
     schedule_pb2,
+    secret_pb2,
+    secret_pb2_grpc,
     system_pb2,
     workflow_pb2,
 )
@@ -145,6 +147,28 @@ class Calls:
                 lambda: d.schedules.CancelBySubject(schedule_pb2.CancelBySubjectRequest(subject="issue-42")),
                 "0 cancelled",
             ),
+            "SecretService/SetSecret": (
+                lambda: self.secrets.SetSecret(secret_pb2.SetSecretRequest(name="DB", value="hidden-value")),
+                "DB",
+            ),
+            "SecretService/GrantSecret": (
+                lambda: self.secrets.GrantSecret(secret_pb2.GrantSecretRequest(name="DB", workflows=["nightly-*"])),
+                "workflows=nightly-*",
+            ),
+            "SecretService/RevokeSecretGrant": (
+                lambda: self.secrets.RevokeSecretGrant(
+                    secret_pb2.RevokeSecretGrantRequest(name="DB", workflows=["nightly-*"])
+                ),
+                "workflows=nightly-*",
+            ),
+            "SecretService/RotateSecretsKey": (
+                lambda: self.secrets.RotateSecretsKey(secret_pb2.RotateSecretsKeyRequest()),
+                "",
+            ),
+            "SecretService/DeleteSecret": (
+                lambda: self.secrets.DeleteSecret(secret_pb2.DeleteSecretRequest(name="DB")),
+                "DB",
+            ),
             "AccessService/CreateToken": (
                 lambda: self.access.CreateToken(
                     access_pb2.CreateTokenRequest(name="ci", role=access_rule_pb2.ROLE_VIEWER)
@@ -169,6 +193,10 @@ class Calls:
                 "deleted workflow asking",
             ),
         }
+
+    @property
+    def secrets(self) -> secret_pb2_grpc.SecretServiceStub:
+        return secret_pb2_grpc.SecretServiceStub(self.daemon.channel)
 
     @property
     def access(self) -> access_pb2_grpc.AccessServiceStub:

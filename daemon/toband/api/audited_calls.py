@@ -37,6 +37,7 @@ _SHOWN = (
     "role",
     "triggered_by",
     "workflow",
+    "workflows",
     "run_id",
 )
 """Fields that the detail of an entry shows if they are set."""
