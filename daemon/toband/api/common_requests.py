@@ -81,7 +81,7 @@ def origin_of(context: Context) -> CallOrigin | None:
             ORIGIN,
             "must be `RUN_ID/TOKEN`, as in the environment of a step",
         )
-    return CallOrigin(run_id=run_id, token=token)
+    return CallOrigin(run_id=run_id, token=token, is_caller=False)
 
 
 def request_of(rpc: str, message: Message, request_id: str) -> Request | None:

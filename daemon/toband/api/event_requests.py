@@ -10,7 +10,7 @@ from toban.definition import check_event_type
 from toban.definition.scalars.values import checked_value, to_json
 from toban.limits import MAX_PAYLOAD_BYTES
 from toban.v1 import event_pb2 as pb
-from toband.api.common_requests import origin_of
+from toband.api.common_requests import identity, origin_of
 from toband.api.handler import Context
 from toband.api.request_errors import InvalidFieldError
 from toband.domain.lookup_keys import check_key
@@ -98,4 +98,5 @@ def origin(request: pb.EmitEventRequest, context: Context) -> CallOrigin | None:
         raise InvalidFieldError(f"origin.{missing}", "is required: take it from the environment of the step")
     key(given.run_id, "origin.run_id")
     key(given.attempt_token, "origin.attempt_token")
-    return CallOrigin(run_id=given.run_id, token=given.attempt_token)
+    is_caller = identity().step is not None
+    return CallOrigin(run_id=given.run_id, token=given.attempt_token, is_caller=is_caller)

@@ -18,6 +18,8 @@ class CallOrigin:
 
     run_id: str
     token: str
+    is_caller: bool = True
+    """False if a process of the step calls with a credential of another identity: that is the caller then."""
 
 
 class OriginLookup:

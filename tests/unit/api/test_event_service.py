@@ -156,7 +156,7 @@ async def test_an_event_is_taken_as_it_was_sent(service: EventService, events: F
     [(kind, payload, caller, key, origin, request)] = events.emitted
     assert (kind, caller, key) == ("DATA_CHANGED", "uid:1000 (aiko)", "k 1")
     assert payload == {"entity": "課題", "n": 9007199254740993, "deep": [1.5, None, True]}
-    assert origin == CallOrigin(run_id="run", token="t")
+    assert origin == CallOrigin(run_id="run", token="t", is_caller=False)
     assert (request.rpc, request.id) == ("EmitEvent", "r")
     assert answer.created
     assert json.loads(answer.event.payload_json) == payload
@@ -166,10 +166,10 @@ async def test_an_event_is_taken_as_it_was_sent(service: EventService, events: F
 async def test_the_metadata_of_a_call_may_say_where_it_is_from(service: EventService, events: FakeEvents) -> None:
     context = cast(Context, FakeContext(**{"toban-origin": "run/t"}))
     await service.EmitEvent(pb.EmitEventRequest(type="A"), context)
-    assert events.emitted[0][4] == CallOrigin(run_id="run", token="t")
+    assert events.emitted[0][4] == CallOrigin(run_id="run", token="t", is_caller=False)
     own = pb.EventOrigin(run_id="other", attempt_token="u")
     await service.EmitEvent(pb.EmitEventRequest(type="A", origin=own), context)
-    assert events.emitted[1][4] == CallOrigin(run_id="other", token="u")
+    assert events.emitted[1][4] == CallOrigin(run_id="other", token="u", is_caller=False)
 
 
 @pytest.mark.parametrize("text", ["", "run", "/t", "run/"])

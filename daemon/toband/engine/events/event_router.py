@@ -210,7 +210,7 @@ class EventRouter:
             event = replace(
                 event,
                 source=EventSource.STEP,
-                caller=by.caller,
+                caller=by.caller if origin.is_caller else caller,
                 source_run=by.run_id,
                 source_step=by.step,
                 depth=by.depth + 1,

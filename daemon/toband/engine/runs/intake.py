@@ -122,8 +122,8 @@ class RunIntake:
         self._admission.check(doing)
         new = await make()
         cause = await self._origins.cause(origin)
-        if cause is not None:
-            new = replace(new, run=_started_by(cause, new.run))
+        if cause is not None and origin is not None:
+            new = replace(new, run=_started_by(cause, new.run, is_caller=origin.is_caller))
         return await self._store_and_begin(new, request, requeue=requeue, by=by)
 
     async def scheduled(
@@ -289,7 +289,8 @@ class RunIntake:
             self.begin(new, run)
 
 
-def _started_by(cause: Cause, run: Run) -> Run:
+def _started_by(cause: Cause, run: Run, *, is_caller: bool) -> Run:
     """The run of a call from a step: whatever the call says, no person made it."""
     trigger = Trigger.API if run.trigger is Trigger.MANUAL else run.trigger
-    return replace(run, depth=max(run.depth, cause.depth), caller=cause.caller, trigger=trigger)
+    caller = cause.caller if is_caller else run.caller
+    return replace(run, depth=max(run.depth, cause.depth), caller=caller, trigger=trigger)
