@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import io
 import json
 import os
@@ -67,6 +68,9 @@ def _serve(config: Config, *, take_over: bool, new_database: bool) -> int:
     from toband.app.step_settings import keep_capabilities, step_user_problem
     from toband.ports import StoreError, StoreTakenOverError
 
+    if sys.stderr is not None:
+        # A watchdog ends a daemon that hangs with SIGABRT: the log then shows where each thread was.
+        faulthandler.enable()
     # The default of 5 ms would make the writer thread wait for a busy event loop at every commit.
     sys.setswitchinterval(SWITCH_INTERVAL)
     memory_trim.set_up()

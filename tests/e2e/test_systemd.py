@@ -17,7 +17,7 @@ LONG = """\
 name: long
 description: two steps, of which the first lasts
 steps:
-  - {name: first, run: "echo begun; while ! [ -e /var/lib/toban/go ]; do sleep 0.05; done; echo ended"}
+  - {name: first, run: "echo begun; while ! [ -e /srv/go ]; do sleep 0.05; done; echo ended"}
   - {name: second, run: echo second}
 """
 
@@ -53,7 +53,7 @@ def processes(host: Machine, run: str) -> list[Any]:
 
 
 def begun(host: Machine) -> Any:
-    host.run("rm", "-f", "/var/lib/toban/go")
+    host.run("rm", "-f", "/srv/go")
     toban(host, "run", "long")
     return wait_until(lambda: next((p for p in processes(host, "long") if p["pid"]), None), "it does not start")
 
@@ -89,7 +89,7 @@ def test_steps_outlive_restarts_and_crashes_of_the_service(host: Machine) -> Non
     assert info["recovery"]["reattached"] == 1
     assert shown(host, "long")["state"] == "running"
 
-    host.run("touch", "/var/lib/toban/go")
+    host.run("touch", "/srv/go")
     wait_until(lambda: shown(host, "long")["state"] == "succeeded", "it does not come to its end")
     assert toban(host, "logs", "long", "--step", "first") == "begun\nended"
     (again,) = [p for p in processes(host, "long") if p["step"] == "first"]

@@ -18,7 +18,7 @@ name: lasting
 description: a step that leaves a process which nobody would find by its parents
 steps:
   - name: only
-    run: "setsid sleep 1234 & while ! [ -e /var/lib/toban/go ]; do sleep 0.05; done; kill $!"
+    run: "setsid sleep 1234 & while ! [ -e /srv/go ]; do sleep 0.05; done; kill $!"
 """
 
 pytestmark = pytest.mark.skipif(missing() != "", reason=f"a systemd of its own: {missing()}")
@@ -49,7 +49,7 @@ def toban(host: Machine, *arguments: str) -> str:
 
 
 def begun(host: Machine) -> Any:
-    host.run("rm", "-f", "/var/lib/toban/go")
+    host.run("rm", "-f", "/srv/go")
     toban(host, "run", "lasting")
     return wait_until(lambda: next((p for p in attempts(host) if p["pid"]), None), "no start")
 
@@ -91,7 +91,7 @@ def test_a_service_that_divides_its_cgroup_can_be_restarted(host: Machine) -> No
     after = host.main_pid(UNIT)
     assert after not in (0, before)
     assert cgroup_of(host, attempt["pid"]) == own
-    host.run("touch", "/var/lib/toban/go")
+    host.run("touch", "/srv/go")
     wait_until(lambda: state(host) == "succeeded", "it does not end")
     wait_until(lambda: cgroups_left(host) == "", "a cgroup was left")
     (ended,) = attempts(host)

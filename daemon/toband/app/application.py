@@ -15,6 +15,7 @@ from toband import __version__, exit_codes
 from toband.app.access_parts import admin_token_for
 from toband.app.adapters import Adapters, SystemClock
 from toband.app.engine_parts import EngineParts
+from toband.app.service_status import ServiceStatus, status_text
 from toband.app.services import start_services
 from toband.config import Config
 from toband.engine.definitions.definition_parser import DefinitionParser
@@ -27,7 +28,6 @@ from toband.installation import note_database
 from toband.ports import DatabaseClaim, StoreTakenOverError
 from toband.state_dir import StateDir
 from toband.supervise.launch.descriptor_limit import raise_limit
-from toband.systemd_notify import notify
 
 if sys.platform != "win32":
     from toband.supervise.shim.private_memory import close_memory
@@ -53,6 +53,7 @@ class Application:
         self._clock = SystemClock()
         self._stop = asyncio.Event()
         self._replaced: StoreTakenOverError | None = None
+        self._status = ServiceStatus()
 
     async def run(self) -> None:
         """Serves until a signal asks it to stop.
@@ -60,14 +61,20 @@ class Application:
         Raises StoreError, ListenError or OSError before it serves, StoreTakenOverError when another daemon took over.
         """
         self._catch_signals()
-        self._build()
-        await self._adapters.store.open()
-        self._log_claim(self._adapters.store.claim)
+        # From the first moment to the last, a stop included: systemd then knows that the event loop runs.
+        status = asyncio.create_task(self._status.run(), name="service-status")
         try:
-            await self._build_engine()
-            await self._serve()
+            self._build()
+            self._status.starting("opening the database")
+            await self._adapters.store.open()
+            self._log_claim(self._adapters.store.claim)
+            try:
+                await self._build_engine()
+                await self._serve()
+            finally:
+                await self._shut_down()
         finally:
-            await self._shut_down()
+            status.cancel()
         if self._replaced is not None:
             raise self._replaced
         log.info("stopped", action="stopped")
@@ -136,7 +143,7 @@ class Application:
         # The objects made so far live as long as the daemon: the garbage collector need not visit them again.
         gc.freeze()
         log.info("serving", action="serving", listen=self._listen, pid=os.getpid())
-        notify("READY=1", f"STATUS=serving {', '.join(self._listen)}", f"MAINPID={os.getpid()}")
+        self._status.ready(self._activity)
         companions = [
             *engine.companions(),
             self._monitor.watch(adapters.store),
@@ -163,6 +170,10 @@ class Application:
         self._parser.close()
         await self._adapters.close()
 
+    def _activity(self) -> str:
+        runs = self._engine.runs.active.count
+        return status_text(runs=runs, steps=self._adapters.launcher.running(), conditions=self._health.conditions)
+
     def _log_claim(self, claim: DatabaseClaim | None) -> None:
         if claim is not None and self._take_over and claim.previous is not None:
             log.warning(
@@ -175,7 +186,8 @@ class Application:
     async def _apply_stop_policy(self, active: ActiveRuns, running: int) -> None:
         """Ends, cancels or detaches active runs while clients are still served."""
         policy, deadline = self._config.stop_policy, self._config.stop_deadline
-        notify("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int((deadline + 5) * 1e6)}")
+        # A moment more than the deadline, at which the process ends itself.
+        self._status.stopping(f"stopping (policy {policy}), {running} steps running", deadline + 5)
         log.info("stopping", action="stopping", policy=policy, running=running)
         if policy == "detach" or self._replaced is not None:
             return

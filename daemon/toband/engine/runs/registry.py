@@ -56,6 +56,10 @@ class ActiveRuns:
         self._act = act
         self._locks = locks
 
+    @property
+    def count(self) -> int:
+        return len(self._actors)
+
     def add(self, plan: Plan, base_dir: str, run: Run) -> RunActor:
         actor = RunActor(
             plan,
