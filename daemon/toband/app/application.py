@@ -15,6 +15,7 @@ from toband import __version__, exit_codes
 from toband.app.access_parts import admin_token_for
 from toband.app.adapters import Adapters, SystemClock
 from toband.app.engine_parts import EngineParts
+from toband.app.service_host import ServiceHost
 from toband.app.service_status import ServiceStatus, status_text
 from toband.app.services import start_services
 from toband.config import Config
@@ -43,10 +44,12 @@ class Application:
         config: Config,
         state: StateDir,
         *,
+        host: ServiceHost | None = None,
         take_over: bool = False,
         new_database: bool = False,
     ) -> None:
         self._config = config
+        self._host = host
         self._state = state
         self._take_over = take_over
         self._new_database = new_database
@@ -144,6 +147,8 @@ class Application:
         gc.freeze()
         log.info("serving", action="serving", listen=self._listen, pid=os.getpid())
         self._status.ready(self._activity)
+        if self._host is not None:
+            self._host.serving(", ".join(self._listen))
         companions = [
             *engine.companions(),
             self._monitor.watch(adapters.store),
@@ -188,6 +193,8 @@ class Application:
         policy, deadline = self._config.stop_policy, self._config.stop_deadline
         # A moment more than the deadline, at which the process ends itself.
         self._status.stopping(f"stopping (policy {policy}), {running} steps running", deadline + 5)
+        if self._host is not None:
+            self._host.stopping()
         log.info("stopping", action="stopping", policy=policy, running=running)
         if policy == "detach" or self._replaced is not None:
             return
@@ -226,6 +233,9 @@ class Application:
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
+        if self._host is not None:
+            self._host.call_to_stop(lambda: loop.call_soon_threadsafe(self._request_stop))
+            return
         if sys.platform == "win32":
             # Ctrl-C and Ctrl-Break; the latter is how one process asks another to stop on Windows.
             for signum in (signal.SIGINT, signal.SIGBREAK):
@@ -245,11 +255,16 @@ class Application:
     def _request_stop(self) -> None:
         if self._stop.is_set():
             log.warning("second request to stop; exiting at once", action="stop_forced")
-            os._exit(exit_codes.FAILED)
+            self._exit(exit_codes.FAILED)
         self._stop.set()
         # Whatever hangs, the process ends in time; nothing acknowledged depends on a clean end.
         asyncio.get_running_loop().call_later(self._config.stop_deadline, self._stop_late)
 
     def _stop_late(self) -> None:
         log.error("could not stop before the deadline; exiting", action="stop_late")
-        os._exit(exit_codes.FAILED if self._replaced is None else exit_codes.REPLACED)
+        self._exit(exit_codes.FAILED if self._replaced is None else exit_codes.REPLACED)
+
+    def _exit(self, code: int) -> None:
+        if self._host is not None:
+            self._host.ended(code)
+        os._exit(code)
