@@ -14,7 +14,15 @@ from toband.ports.artifacts import (
     Values,
 )
 from toband.ports.attempts import AttemptStore
-from toband.ports.audit import ALL_ENTRIES, AuditedCall, AuditFilter, AuditStore, audited_call, auditing
+from toband.ports.audit import (
+    ALL_ENTRIES,
+    AuditedCall,
+    AuditFilter,
+    AuditStore,
+    audited_call,
+    auditing,
+    repeats_recorded_call,
+)
 from toband.ports.awaited_files import AwaitedFiles, FileMark
 from toband.ports.boot import Boot
 from toband.ports.calendars import CalendarFiles
@@ -290,4 +298,5 @@ __all__ = [
     "WrongPath",
     "audited_call",
     "auditing",
+    "repeats_recorded_call",
 ]

@@ -107,6 +107,13 @@ def audited_call() -> AuditedCall | None:
     return call if call is not None and call.records else None
 
 
+def repeats_recorded_call() -> None:
+    """The call of this context repeats an earlier one, which is recorded: there is no further change to record."""
+    call = _call.get()
+    if call is not None:
+        call.recorded = True
+
+
 @contextmanager
 def auditing(call: AuditedCall | None) -> Iterator[None]:
     """Tasks created within inherit the call."""

@@ -25,7 +25,7 @@ from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_factory import NewRun, RunFactory
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.runs.step_selection import NO_SELECTION, WHAT_FAILED, RetrySelection, Selection
-from toband.ports import Request, RunStore, StoredWorkflow, StoreError
+from toband.ports import Request, RunStore, StoredWorkflow, StoreError, repeats_recorded_call
 
 T = TypeVar("T")
 
@@ -116,6 +116,7 @@ class RunIntake:
         QueueFullError, ActiveRunError, RequestReusedError, DeadLetterClosedError, and whatever `make` raises.
         """
         if request is not None and (made := await self._store.run_of_request(request)) is not None:
+            repeats_recorded_call()
             return made
         if self._active.closing:
             raise StoppingError(f"cannot {doing}: the daemon is stopping")

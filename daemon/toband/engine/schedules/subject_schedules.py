@@ -32,7 +32,7 @@ from toband.engine.errors import (
 from toband.engine.execution.sealed_params import check_public
 from toband.engine.health.admission import Admits
 from toband.engine.system_events import SystemEvents
-from toband.ports import Clock, Request, Store
+from toband.ports import Clock, Request, Store, repeats_recorded_call
 
 NEVER_TOO_LATE = 100 * 365 * 86400.0
 """Grace for subject schedules: a reminder is delivered however long the daemon was down."""
@@ -97,6 +97,7 @@ class SubjectSchedules:
         """
         made = await self._store.schedule_of_request(request) if request is not None else None
         if made is not None:
+            repeats_recorded_call()
             return made
         check_key(subject, required=True)
         check_key(dedupe_key)

@@ -44,7 +44,7 @@ from toband.store.rows.definition_rows import (
     set_uses,
     workflow_from,
 )
-from toband.store.rows.idempotent_calls import recall, remember
+from toband.store.rows.idempotent_calls import recall_change, remember
 from toband.store.sql.columns import from_micros, to_micros
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.tables import (
@@ -84,7 +84,7 @@ class SqlDefinitions(OpenDatabase):
         cause: Cause | None = None,
     ) -> StoredWorkflow:
         session.lock_creation()
-        answered = recall(session.connection, request)
+        answered = recall_change(session, request)
         if answered is not None:
             return _restored(session.connection, answered)
         taken = find(session.connection, text.name)
@@ -108,7 +108,7 @@ class SqlDefinitions(OpenDatabase):
         cause: Cause | None = None,
     ) -> tuple[StoredWorkflow, bool] | None:
         session.lock_creation()
-        answered = recall(session.connection, request)
+        answered = recall_change(session, request)
         if answered is not None:
             return _restored(session.connection, answered), answered["changed"]
         stored = find(session.connection, text.name)
@@ -140,7 +140,7 @@ class SqlDefinitions(OpenDatabase):
         dry_run: bool = False,
     ) -> Mapping[str, PutResult]:
         session.lock_creation()
-        answered = recall(session.connection, request)
+        answered = recall_change(session, request)
         if answered is not None:
             return {name: _put_from(result) for name, result in answered.items()}
         changes = DefinitionChanges(self._sql, session, at, cause)

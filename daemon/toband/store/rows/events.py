@@ -35,7 +35,7 @@ from toband.ports import (
     Resolved,
 )
 from toband.store.rows import event_paces, event_rows, runs
-from toband.store.rows.idempotent_calls import recall, remember
+from toband.store.rows.idempotent_calls import recall_change, remember
 from toband.store.sql.columns import printable, to_micros
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.statements import Statements
@@ -98,7 +98,7 @@ class SqlEvents(OpenDatabase):
 
         def operation(session: WriteSession) -> Sequence[tuple[Emitted, bool]]:
             session.lock_creation()
-            made = recall(session.connection, request)
+            made = recall_change(session, request)
             if made is not None:
                 event_id, is_new = _answered(made)
                 known = event_rows.read_written(self._sql, session, event_id)

@@ -16,7 +16,7 @@ from toband.domain.run_model import Run
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.ports import ActiveRunError, Fired, Firing, Request
 from toband.store.rows import event_rows, runs
-from toband.store.rows.idempotent_calls import recall, remember
+from toband.store.rows.idempotent_calls import recall_change, remember
 from toband.store.sql.columns import to_json, to_micros
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.row_codec import not_started_columns, not_started_from
@@ -103,7 +103,7 @@ class SqlFires(OpenDatabase):
 
         def operation(session: WriteSession) -> tuple[str, Run | None]:
             session.lock_creation()
-            made = recall(session.connection, request)
+            made = recall_change(session, request)
             if made is not None:
                 return made, None
             own = session.connection.execute(_OWN_RUN, key).scalar()

@@ -33,6 +33,14 @@ def recall(connection: Connection, request: Request | None) -> Any:
     return row.answer
 
 
+def recall_change(session: WriteSession, request: Request | None) -> Any:
+    """Like `recall`, for an operation that makes the change: if it was made before, the audit log has it already."""
+    answer = recall(session.connection, request)
+    if answer is not None:
+        session.repeats_recorded_call()
+    return answer
+
+
 def remember(session: WriteSession, request: Request | None, answer: Any, at: datetime) -> None:
     """Stores the answer. Call it in the transaction that creates what the answer names."""
     if request is None:

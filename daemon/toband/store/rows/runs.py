@@ -23,7 +23,7 @@ from toband.ports import (
     UpdateResult,
 )
 from toband.store.rows import dead_letters, run_history, run_transitions
-from toband.store.rows.idempotent_calls import recall, remember
+from toband.store.rows.idempotent_calls import recall, recall_change, remember
 from toband.store.sql.keyset_paging import between, newest, unindexed
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.row_codec import (
@@ -109,7 +109,7 @@ class SqlRuns(OpenDatabase):
 
         def operation(session: WriteSession) -> tuple[Run, bool]:
             session.lock_creation()
-            made = recall(session.connection, request)
+            made = recall_change(session, request)
             if made is None and session.fetch(self._sql.run_exists, {"run_id": run.id}):
                 made = run.id
             if made is not None:

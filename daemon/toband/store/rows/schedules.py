@@ -31,7 +31,7 @@ from toban.definition.timing.schedule_spec import Schedule
 from toband.domain.identity import Visible
 from toband.domain.schedule_model import ScheduleEntry
 from toband.ports import Request, RequestReusedError, WorkflowText
-from toband.store.rows.idempotent_calls import recall, remember
+from toband.store.rows.idempotent_calls import recall, recall_change, remember
 from toband.store.sql.columns import from_json, to_json
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.tables import fires
@@ -177,7 +177,7 @@ class SqlSchedules(OpenDatabase):
 
         def operation(session: WriteSession) -> tuple[ScheduleEntry, bool]:
             session.lock_creation()
-            if request is not None and (made := recall(session.connection, request)) is not None:
+            if request is not None and (made := recall_change(session, request)) is not None:
                 answered = _answered(session.connection, made)
                 if answered is None:
                     raise RequestReusedError(request.id)  # the clock was set back by months

@@ -124,6 +124,11 @@ class WriteSession:
         if self._call is not None and self._call.records:
             self._audited.append((self._call, self._call.record(detail, target)))
 
+    def repeats_recorded_call(self) -> None:
+        """The call which asked for this operation repeats an earlier one, whose change is recorded."""
+        if self._call is not None:
+            self._call.recorded = True
+
     def append_audit(self, records: Sequence[AuditRecord]) -> Sequence[AuditEntry]:
         return self._audit_rows.append(self.fetch, self.run_many, records)
 
