@@ -72,6 +72,7 @@ ONCE = {
     ),
     *("dead-letters discard", "dead-letters requeue", "schedules cancel", "system drain", "system resume"),
     *("secrets grant", "secrets revoke", "secrets delete"),
+    *("access init", "tokens create", "tokens revoke"),
     *("context add", "context rename", "context remove", "context show"),
 }
 """Commands that do not do the same, or not say the same, when they are repeated."""
@@ -281,11 +282,14 @@ def access(check: Checked, tmp_path: Path) -> None:
     assert check("access show")["doors"][0]["role"] == "admin"
     made = check("access init", "--dir", str(tmp_path / "tls"), "--host", "localhost")
     assert len(made["files"]) == 6
+    check.table("access init", "--dir", str(tmp_path / "tls2"), "--host", "localhost")
     assert len(check("access renew", "--dir", str(tmp_path / "tls"))["files"]) == 4
     created = check("tokens create", "ci", "--role", "viewer", "--workflows", "x-*", "--expires", "1d")
     assert created["text"].startswith(f"toban_{created['token']['id']}_")
     assert [each["name"] for each in check("tokens list")] == ["ci"]
     assert check("tokens revoke", "ci")[0]["state"] == "revoked"
+    check.table("tokens create", "cd", "--role", "viewer")
+    check.table("tokens revoke", "cd")
     newest = check("audit list")[0]
     assert newest["method"] == "AccessService/RevokeToken"
     assert check("audit show", str(newest["sequence"])) == newest

@@ -56,11 +56,11 @@ from toban.definition import JobType, RenderError, Step
 from toband.engine.execution import launch_spec
 
 step = Step(id="a", name="a", job_type=JobType.SHELL, target="true", kwargs={}, env={})
-assert launch_spec._environment(step)["HOME"]
+assert launch_spec._environment(step, "")["HOME"]
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
 try:
-    launch_spec._environment(step)
+    launch_spec._environment(step, "")
 except RenderError as error:
     sys.exit(f"made up: {error}")
 except OSError as error:
