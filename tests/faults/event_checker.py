@@ -10,6 +10,7 @@ from faults.emitters import Bound, Told
 from faults.event_drains import Drained, check_drains
 from faults.event_files import Inbox, check_files
 from faults.event_outcome import Outcome, payload_of, shown
+from faults.event_paces import check_paces
 from faults.event_versions import check_versions
 from faults.listeners import (
     CHAIN,
@@ -26,6 +27,7 @@ from toban.cli.render.reason_text import not_started
 from toban.v1 import event_pb2, run_pb2, schedule_pb2, workflow_pb2
 
 DEPTH_MOST = 16
+PACED = (workflow_pb2.NOT_STARTED_REASON_DEBOUNCED, workflow_pb2.NOT_STARTED_REASON_THROTTLED)
 _CLIENT, _STEP, _DAEMON = (
     event_pb2.EVENT_SOURCE_CLIENT,
     event_pb2.EVENT_SOURCE_STEP,
@@ -54,6 +56,7 @@ def check_events(
     yield from check_drains(drains, outcome)
     yield from check_versions(workflows, told, outcome)
     yield from check_files(inbox, outcome)
+    yield from check_paces(workflows, outcome, drains)
 
 
 # -- what was asked for
@@ -124,6 +127,9 @@ def _check_resolved(
         if run.outcome == event_pb2.EVENT_RUN_OUTCOME_STARTED:
             if not run.run_id:
                 yield f"{shown(event)} started {run.workflow} without a run"
+        elif workflows[run.workflow].pace and run.reason in PACED:
+            if run.run_id:
+                yield f"{shown(event)} held {run.workflow} back, which has run {run.run_id}"
         elif workflows[run.workflow].overlap != "skip" or run.reason != workflow_pb2.NOT_STARTED_REASON_OVERLAP:
             yield f"{shown(event)} did not start {run.workflow}: {not_started(run)}"
         elif run.run_id:

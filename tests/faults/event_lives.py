@@ -20,6 +20,7 @@ from toban.v1 import event_pb2, system_pb2
 FAILPOINTS = {
     "event.stored": 5,
     "event.resolved": 8,
+    "event.burst_ended": 2,
     "schedule.fired": 2,
     "store.before_commit": 20,
     "store.after_commit": 20,

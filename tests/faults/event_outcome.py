@@ -26,6 +26,8 @@ class Outcome:
     """Digests of the texts that a workflow had, in order."""
     lives: int = 1
     """How often a daemon was started."""
+    coalesced: dict[str, list[int]] = field(default_factory=dict)
+    """Of runs of bursts: how many events each stands for, as its step says."""
     cuts: list[float] = field(default_factory=list)
     """When the power was cut: what was under way then has failed, and may not have emitted what it was to."""
 
@@ -42,6 +44,12 @@ class Outcome:
 def payload_of(event: event_pb2.Event) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(event.payload_json)
     return found
+
+
+def ends_burst(event: event_pb2.Event) -> bool:
+    """Whether it is the last one of a burst that has not ended."""
+    waits = workflow_pb2.NOT_STARTED_REASON_DEBOUNCED
+    return any(row.reason == waits and not row.later_event_id for row in event.runs)
 
 
 def shown(event: event_pb2.Event) -> str:
@@ -65,7 +73,7 @@ def _at_rest(daemon: Daemon) -> Outcome | None:
     if no event was pending before all runs were seen to have ended, and none has come since, nothing goes on.
     """
     before = events_of(daemon)
-    if any(event.state == event_pb2.EVENT_STATE_PENDING for event in before):
+    if any(event.state == event_pb2.EVENT_STATE_PENDING or ends_burst(event) for event in before):
         return None
     runs = _runs(daemon)
     if any(run.state in _ACTIVE for run in runs.values()):

@@ -45,7 +45,9 @@ def _check_runs(applied: Mapping[str, list[Applied]], outcome: Outcome) -> Itera
             if run is None:
                 continue
             versions = applied.get(run.workflow, [])
+            # A run of a burst is made when that ends.
+            made = max(decided, run.created_at.ToMicroseconds() / 1e6)
             least = 1 + sum(each.answered < came for each in versions)
-            most = 1 + sum(each.asked < decided for each in versions)
+            most = 1 + sum(each.asked < made for each in versions)
             if not least <= run.version <= most:
                 yield f"run {run.id} of {run.workflow} has version {run.version}, not {least} to {most}"

@@ -27,6 +27,7 @@ from faults.listeners import (
     STEP,
     STEP_FAILED,
     WATCHING,
+    Pace,
     listeners,
 )
 from toban.v1 import event_pb2, run_pb2, schedule_pb2, workflow_pb2
@@ -46,6 +47,10 @@ class World:
         self.told = Told()
         self.outcome = Outcome(events=[], runs={}, lives=2)
         self._now = T0
+        self._bursts: dict[Any, tuple[event_pb2.Event, event_pb2.EventRun, int]] = {}
+        """By key."""
+        self._starts: list[int] = []
+        """When the throttled trigger started runs."""
         self._client(ORDER, {"n": 15, "tag": "x"}, "first")
         self._client(ORDER, {"n": 2}, "")
         self._client(NOTE, {}, "")
@@ -77,6 +82,10 @@ class World:
         for number in range(3):
             self._put(f"{INBOX}/{number}")
         self.inbox.watched = [f"{INBOX}/2"]
+        for _ in range(2):
+            self._client(NOTE, {}, "")
+        for event, row, count in list(self._bursts.values()):
+            self._end_burst(event, row, count)
 
     def defects(self) -> list[str]:
         found = check_events(WORKFLOWS, self.told, self.outcome, inbox=self.inbox, drains=self.drains)
@@ -159,8 +168,37 @@ class World:
                 run_id=f"run-{event.id}-{name}",
             )
         for row in event.runs:
-            self._carry_out(event, row)
+            pace = WORKFLOWS[row.workflow].pace
+            if pace is None or self._keeps_pace(pace, event, row):
+                self._carry_out(event, row)
         return event
+
+    def _keeps_pace(self, pace: Pace, event: event_pb2.Event, row: event_pb2.EventRun) -> bool:
+        """Whether it starts its run now."""
+        key = json.loads(event.payload_json).get(pace.key)
+        if pace.quiet:
+            count = 0
+            if key in self._bursts:
+                _, before, count = self._bursts[key]
+                before.later_event_id = event.id
+            self._bursts[key] = (event, row, count + 1)
+            self._hold_back(row, workflow_pb2.NOT_STARTED_REASON_DEBOUNCED)
+            return False
+        if len(self._starts) < pace.limit:
+            self._starts.append(self._now)
+            return True
+        self._hold_back(row, workflow_pb2.NOT_STARTED_REASON_THROTTLED)
+        return False
+
+    def _hold_back(self, row: event_pb2.EventRun, reason: workflow_pb2.NotStartedReason.ValueType) -> None:
+        row.outcome, row.reason, row.run_id = event_pb2.EVENT_RUN_OUTCOME_SKIPPED, reason, ""
+
+    def _end_burst(self, event: event_pb2.Event, row: event_pb2.EventRun, count: int) -> None:
+        self._now += SECOND
+        row.outcome, row.run_id = event_pb2.EVENT_RUN_OUTCOME_STARTED, f"run-{event.id}-{row.workflow}"
+        row.reason = workflow_pb2.NOT_STARTED_REASON_UNSPECIFIED
+        self.outcome.coalesced[row.run_id] = [count]
+        self._carry_out(event, row)
 
     def _carry_out(self, event: event_pb2.Event, row: event_pb2.EventRun) -> None:
         model = WORKFLOWS[row.workflow]
@@ -173,6 +211,7 @@ class World:
             depth=event.depth,
             state=run_pb2.RUN_STATE_FAILED if model.fails else run_pb2.RUN_STATE_SUCCEEDED,
         )
+        run.created_at.FromMicroseconds(self._tick())
         run.started_at.FromMicroseconds(self._tick())
         run.finished_at.FromMicroseconds(self._tick())
         self.outcome.runs[run.id] = run

@@ -31,6 +31,28 @@ def _any(_: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Of the runs of a trigger, for each value of the field `key` of a payload; empty: for all events together.
+
+    With `quiet` a burst of events starts one run, after `longest` at the latest; without it at most `limit` runs start
+    within `per`. Times are seconds.
+    """
+
+    quiet: float = 0.0
+    longest: float = 0.0
+    limit: int = 0
+    per: float = 0.0
+    key: str = ""
+
+    def written(self) -> dict[str, Any]:
+        if self.quiet:
+            made: dict[str, Any] = {"debounce": {"quiet": f"{self.quiet:g}s", "max_wait": f"{self.longest:g}s"}}
+        else:
+            made = {"throttle": {"limit": self.limit, "per": f"{self.per:g}s"}}
+        return made | ({"key": f"event.payload.{self.key}"} if self.key else {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listens:
     """An entry of `on`. `test` says of a payload what `condition` does, and raises KeyError for want of a field."""
 
@@ -38,6 +60,7 @@ class Listens:
     condition: str = ""
     test: Callable[[Mapping[str, Any]], bool] = _any
     priority: int | None = None
+    pace: Pace | None = None
 
     def matches(self, event_type: str, payload: Mapping[str, Any]) -> bool:
         try:
@@ -58,6 +81,12 @@ class Listening:
     emits: bool = False
     """Its step emits the next event of a chain."""
     watch: str = ""
+    witness: str = ""
+    """The file that its step says in how many events its run stands for."""
+
+    @property
+    def pace(self) -> Pace | None:
+        return next((listens.pace for listens in self.on), None)
 
     @property
     def takes_turns(self) -> bool:
@@ -75,20 +104,26 @@ class Listening:
     def definition(self, edition: int = 1) -> str:
         """As a file has it; JSON is YAML. Editions differ in all that makes no difference to which events start it."""
         # What it listens to is stored anew for each: it comes to listen to another type that never happens.
-        on: list[dict[str, Any]] = [{"event": f"NEVER-{edition}"}] if edition > 1 else []
+        never: list[dict[str, Any]] = [{"event": f"NEVER-{edition}"}] if edition > 1 else []
+        # A pace belongs to the place of its trigger.
+        on: list[dict[str, Any]] = [] if self.pace else never
         for listens in self.on:
             entry: dict[str, Any] = {"event": list(listens.types)}
             if listens.condition:
                 entry["condition"] = listens.condition
             if listens.priority is not None:
                 entry["priority"] = listens.priority
+            if listens.pace is not None:
+                entry |= listens.pace.written()
             on.append(entry)
+        if self.pace:
+            on += never
         document: dict[str, Any] = {
             "name": self.name,
             "description": f"listens to events, edition {edition}",
             "env": {"EDITION": str(edition)},
             "priority": self.priority,
-            "steps": [{"name": STEP, "job_type": "exec", **self._step()}],
+            "steps": [{"name": STEP, **self._step()}],
         }
         if on:
             document["on"] = on
@@ -99,11 +134,18 @@ class Listening:
         return json.dumps(document)
 
     def _step(self) -> dict[str, Any]:
+        if self.witness:
+            return {"run": f"echo $TOBAN_RUN_ID {{{{ event.coalesced }}}} >> {self.witness}"}
         if self.emits:
             hops = "{{ event.payload.hops - 1 }}"
             arguments = [str(_EMITTING), CHAIN, hops, "{{ run.id }}"]
-            return {"target": sys.executable, "args": arguments}
-        return {"target": "false" if self.fails else "true", "args": []}
+            return {"job_type": "exec", "target": sys.executable, "args": arguments}
+        return {"job_type": "exec", "target": "false" if self.fails else "true", "args": []}
+
+
+def witness_below(watched: Path) -> Path:
+    """Where runs of bursts say how many events they stand for."""
+    return watched.with_name("bursts")
 
 
 def listeners(watched: Path) -> dict[str, Listening]:
@@ -228,5 +270,15 @@ def listeners(watched: Path) -> dict[str, Listening]:
             watch=str(watched),
         ),
         Listening(name=BOUND, overlap="allow"),
+        Listening(
+            name="settled",
+            on=(Listens(types=(ORDER,), priority=4, pace=Pace(quiet=0.3, longest=1, key="tag")),),
+            witness=str(witness_below(watched)),
+        ),
+        Listening(
+            name="seldom",
+            on=(Listens(types=(ORDER, NOTE), pace=Pace(limit=2, per=1)),),
+            overlap="allow",
+        ),
     )
     return {each.name: each for each in everyone}

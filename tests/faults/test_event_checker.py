@@ -235,6 +235,66 @@ def tell_no_file(world: World) -> None:
     world.outcome.events.remove(world.event(FILE_CHANGED, 2))
 
 
+def row_of(world: World, event: event_pb2.Event, workflow: str) -> event_pb2.EventRun:
+    return next(row for row in event.runs if row.workflow == workflow)
+
+
+def end_a_burst_early(world: World) -> None:
+    world.run("settled").created_at.FromMicroseconds(T0)
+
+
+def lose_a_burst(world: World) -> None:
+    row = row_of(world, world.event(ORDER, -1), "settled")
+    world.outcome.runs.pop(row.run_id)
+    row.outcome, row.run_id = event_pb2.EVENT_RUN_OUTCOME_SKIPPED, ""
+    row.reason = workflow_pb2.NOT_STARTED_REASON_DEBOUNCED
+
+
+def leave_an_event_out_of_its_burst(world: World) -> None:
+    row = row_of(world, world.event(ORDER, 1), "settled")
+    row.later_event_id = world.event(ORDER, -1).id
+
+
+def refuse_a_burst(world: World) -> None:
+    row = row_of(world, world.event(ORDER, 1), "settled")
+    row.reason = workflow_pb2.NOT_STARTED_REASON_OVERLAP
+
+
+def split_a_burst(world: World) -> None:
+    event = world.event(ORDER, 1)
+    row = row_of(world, event, "settled")
+    again = run_pb2.Run()
+    again.CopyFrom(world.run("settled"))
+    again.id, again.event_id = "again", event.id
+    row.outcome, row.run_id, row.later_event_id = event_pb2.EVENT_RUN_OUTCOME_STARTED, again.id, ""
+    world.outcome.runs[again.id] = again
+
+
+def count_a_burst_wrong(world: World) -> None:
+    world.outcome.coalesced[world.run("settled").id] = [7]
+
+
+def execute_a_burst_twice(world: World) -> None:
+    world.outcome.coalesced[world.run("settled").id] *= 2
+
+
+def end_a_burst_while_it_drains(world: World) -> None:
+    ended = world.run("settled").created_at.ToMicroseconds() / 1e6
+    world.drains.append(replace(world.drains[0], begun=ended - 0.001, ended=ended + 0.001))
+
+
+def start_too_often(world: World) -> None:
+    rows = [row_of(world, event, "seldom") for event in world.outcome.of(NOTE, ORDER)]
+    held = next(row for row in rows if row.reason == workflow_pb2.NOT_STARTED_REASON_THROTTLED)
+    held.outcome, held.run_id = event_pb2.EVENT_RUN_OUTCOME_STARTED, "more"
+
+
+def hold_back_too_early(world: World) -> None:
+    row = row_of(world, world.event(ORDER), "seldom")
+    row.outcome, row.run_id = event_pb2.EVENT_RUN_OUTCOME_SKIPPED, ""
+    row.reason = workflow_pb2.NOT_STARTED_REASON_THROTTLED
+
+
 FORGERIES: list[tuple[Callable[[World], None], str]] = [
     (lose_event, "an acknowledged event is missing"),
     (answer_a_key_twice, "2 events of the key"),
@@ -283,6 +343,16 @@ FORGERIES: list[tuple[Callable[[World], None], str]] = [
     (tell_of_another_change, "tells it wrong"),
     (tell_a_file_twice, "is told 2 times"),
     (tell_no_file, "came and is not told"),
+    (end_a_burst_early, "s too early"),
+    (lose_a_burst, "leaves its burst to event  instead of "),
+    (leave_an_event_out_of_its_burst, "leaves its burst to event"),
+    (refuse_a_burst, "came to no run"),
+    (split_a_burst, "and is not part of it"),
+    (count_a_burst_wrong, "of how many events it is: [7]"),
+    (execute_a_burst_twice, "of how many events it is: "),
+    (end_a_burst_while_it_drains, "ended while the daemon drained"),
+    (start_too_often, "started seldom after 2 others"),
+    (hold_back_too_early, "was held back from seldom after 0 others"),
 ]
 
 

@@ -20,14 +20,15 @@ from faults.event_drains import held_back
 from faults.event_files import Inbox
 from faults.event_lives import Lives
 from faults.event_outcome import events_of, settled
+from faults.event_paces import coalesced
 from faults.leftovers import check_left
-from faults.listeners import FILE_CHANGED, SCHEDULE_TRIGGERED, listeners
+from faults.listeners import FILE_CHANGED, SCHEDULE_TRIGGERED, listeners, witness_below
 from faults.scene import daemon_on
 from faults.settings import CUTS, LONG, SEED, announce
 from helpers.daemon import Daemon, running_daemon
 from helpers.postgres import postgres_schema
 from helpers.wait import wait_until
-from toban.v1 import event_pb2
+from toban.v1 import event_pb2, workflow_pb2
 
 LIVES = 60 if LONG else 8
 PAUSE = 0.15
@@ -102,6 +103,7 @@ def _live_through(lives: Lives, daemon: Daemon, rng: random.Random, count: int, 
         raise
     outcome.events = [event for event in outcome.events if event.sequence > begun]
     outcome.lives, outcome.cuts = lived + 2, lives.cuts
+    outcome.coalesced = coalesced(witness_below(inbox.path))
     told = emitters.told
     defects = list(check_events(workflows, told, outcome, inbox=inbox, drains=lives.drains))
     defects += map(str, check_left(daemon.state_dir))
@@ -111,6 +113,10 @@ def _live_through(lives: Lives, daemon: Daemon, rng: random.Random, count: int, 
     waited = held_back(lives.drains, outcome)
     by_the_dying = sum(not each.changed for each in told.applied)
     print(f"{lived} lives ({dict(lives.ways)}), events {dict(types)}, {cut} of them cut")
+    bursts = [count for counts in outcome.coalesced.values() for count in counts]
+    reasons = Counter(row.reason for event in outcome.events for row in event.runs)
+    throttled = reasons[workflow_pb2.NOT_STARTED_REASON_THROTTLED]
+    print(f"{len(bursts)} bursts of {sum(bursts)} events, {throttled} events throttled")
     print(f"{len(outcome.runs)} runs, {broken} of them cut off, {len(outcome.fires)} due times")
     print(
         f"{len(lives.drains)} drains that {waited} events waited for; {len(told.applied)} new versions, "
@@ -120,6 +126,8 @@ def _live_through(lives: Lives, daemon: Daemon, rng: random.Random, count: int, 
     assert cut or broken, "no chain came to its end"
     assert _enough(told, count), "too little happened to prove anything"
     assert types[SCHEDULE_TRIGGERED] >= count / 3, "too little was due to prove anything"
+    assert sum(bursts) > len(bursts) > count / 3, "too few bursts to prove anything"
+    assert throttled > count / 3, "too little was throttled to prove anything"
     assert waited >= len(lives.drains), "too little was held back to prove anything"
 
 

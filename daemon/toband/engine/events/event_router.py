@@ -292,6 +292,8 @@ class EventRouter:
         while not self.why_pending():
             bursts = await self._store.due_bursts(self._clock.now(), limit=AT_ONCE)
             for burst in bursts:
+                if self.why_pending():
+                    break
                 await self._starts.end_burst(burst)
             if not bursts:
                 following = await self._store.next_burst()
