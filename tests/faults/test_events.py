@@ -126,7 +126,7 @@ def _live_through(lives: Lives, daemon: Daemon, rng: random.Random, count: int, 
     assert cut or broken, "no chain came to its end"
     assert _enough(told, count), "too little happened to prove anything"
     assert types[SCHEDULE_TRIGGERED] >= count / 3, "too little was due to prove anything"
-    assert sum(bursts) > len(bursts) > count / 3, "too few bursts to prove anything"
+    assert sum(bursts) > len(bursts) > count / 10, "too few bursts to prove anything"
     assert throttled > count / 3, "too little was throttled to prove anything"
     assert waited >= len(lives.drains), "too little was held back to prove anything"
 

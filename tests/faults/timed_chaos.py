@@ -17,7 +17,7 @@ from faults import clock, power
 from faults.leftovers import end_all
 from faults.pulse import Pulse
 from faults.settings import LONG
-from faults.timed import BLACKOUTS, REBOOT, Spec, Timed, Version, random_spec
+from faults.timed import BLACKOUTS, REBOOT, Midnight, Spec, Timed, Version, random_spec
 from faults.timed_checker import Ledger, Line, lines_of, missing
 from faults.timed_runs import Started, Witnessed, runs_of, started_of
 from faults.timeline import LATE, Timeline
@@ -32,6 +32,8 @@ SETTLED = 600.0 if LONG else 300.0
 """Seconds within which all that was missed is decided: runs for each missed time come one after another."""
 SECONDS = {"allow": 0.0, "queue": 0.1, "replace": 2.0, "skip": 3.0}
 """How long their steps take. Those that wait for each other must come to an end."""
+BEFORE_MIDNIGHT = 25.0
+"""Seconds of the clock at the beginning."""
 CLOSED = (("50 1-59/2 * * * */5s", "Asia/Kathmandu"),)
 """When the daemon starts nothing at all, and in which zone."""
 
@@ -62,6 +64,9 @@ class Chaos:
         self.booting: list[Timed] = []
         """Those that are due once per boot."""
         self.time = Timeline(dial)
+        self._midnight = Midnight.near(time.time(), directory)
+        self._base = round(self._midnight.at - BEFORE_MIDNIGHT - time.time())
+        self.time.begin(self._base)
         self._witness = directory / "witness"
         self._witness.touch()
         self._disk = disk
@@ -108,7 +113,7 @@ class Chaos:
         )
 
     def _spec(self) -> Spec:
-        return random_spec(self._rng, time.time() + self.time.offset)
+        return random_spec(self._rng, time.time() + self.time.offset, self._midnight)
 
     def _note(self, workflow: Timed, index: int, spec: Spec, asked: float, stored: float) -> None:
         versions = workflow.versions[index]
@@ -288,7 +293,7 @@ class Chaos:
 
     def jump(self) -> None:
         """More often forward than back: what was decided once is not due again."""
-        self.time.jump(self._rng.randint(-FURTHEST // 2, FURTHEST))
+        self.time.jump(self._base + self._rng.randint(-FURTHEST // 2, FURTHEST))
 
     def edit(self) -> None:
         workflow, index, specs = self._changed()

@@ -51,6 +51,11 @@ class Timeline:
     def offset(self) -> float:
         return self.offsets[-1][1]
 
+    def begin(self, offset: float) -> None:
+        """Before anything else: what the clock shows until it jumps."""
+        self.offsets[:] = [(0.0, offset)]
+        self._dial.set(offset)
+
     def jump(self, offset: float) -> None:
         now = time.time()
         self.offsets.append((now, offset))

@@ -45,7 +45,7 @@ LEFT = 24 * 1024 * 1024
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    with running_daemon(tmp_path / "s") as running:
+    with running_daemon(tmp_path / "s", environment={"TOBAN_LIMITS_STREAMS_PER_IDENTITY": str(2 * IDLE)}) as running:
         yield running
 
 
