@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from faults import clock, power
+from faults.backfills import check_backfills
 from faults.settings import LONG, SEED, announce
 from faults.timed_boots import check_boots
 from faults.timed_chaos import Chaos
@@ -21,7 +22,7 @@ from faults.timed_checker import WITH_RUN, check_timed
 from faults.timed_runs import check_runs_done
 from helpers.postgres import postgres_schema
 
-ACTIONS = 56 if LONG else 14
+ACTIONS = 60 if LONG else 15
 ENOUGH = 10
 """Due times with a run, of each kind."""
 LONG_ONLY = pytest.mark.skipif(not LONG, reason="the long form only: set TOBAN_TEST_LONG")
@@ -62,6 +63,8 @@ def test_every_due_time_is_decided_once(tmp_path: Path, database: str, disk: pow
             chaos.create(number, overlap)
         for number in range(2):
             chaos.create_booting(number)
+        for number, overlap in enumerate(("queue", "skip")):
+            chaos.create_past(number, overlap)
         for _ in range(ACTIONS):
             chaos.act()
         # How much is due meanwhile depends on what the clock shows, and on how fast this machine is.
@@ -72,18 +75,22 @@ def test_every_due_time_is_decided_once(tmp_path: Path, database: str, disk: pow
         ledger = chaos.settle()
     finally:
         chaos.clear()
-    everyone = [*chaos.workflows, *chaos.booting]
+    everyone = [*chaos.workflows, *chaos.booting, *(past.timed for past in chaos.pasts)]
     at_boot = [f"{workflow.name}/0" for workflow in chaos.booting]
     defects = [
         *check_timed(chaos.workflows, ledger, chaos.time, at_boot),
         *check_boots(chaos.booting, ledger, chaos.time),
-        *check_runs_done(everyone, ledger.runs, ledger.told, chaos.time),
+        *check_runs_done(everyone, {**ledger.runs, **chaos.past_runs}, ledger.told, chaos.time),
+        *check_backfills(chaos.pasts, chaos.past_lines, chaos.past_runs),
     ]
     outcomes = Counter(line.outcome for line in ledger.lines)
     reasons = Counter(line.reason.split()[0] for line in ledger.lines if line.outcome == "SKIPPED")
     states = Counter(run.state for run in ledger.runs.values())
     folded = sum(len(run.missed) for run in ledger.runs.values())
     print(f"{dict(chaos.ways)}: {dict(outcomes)}, skipped {dict(reasons)}, {len(chaos.time.boots)} boots")
+    backfilled = sum(len(asked.dues) for past in chaos.pasts for asked in past.asked)
+    print(f"{backfilled} due times were backfilled, with {len(chaos.past_runs)} runs")
     print(f"runs {dict(states)}, {folded} due times stood for; defects: {len(defects)}")
     assert not defects, f"{len(defects)} defects:\n" + "\n".join([*defects[:20], str(chaos.time)])
+    assert chaos.past_runs, "nothing was backfilled"
     assert min(outcomes[name] for name in WITH_RUN) >= ENOUGH, "too little happened"

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from faults.backfills import EVERY, Asked, Past, check_backfills
 from faults.pulse import Pulse
 from faults.timed import Spec, Timed, Version
 from faults.timed_boots import check_boots
@@ -339,3 +340,64 @@ def test_each_defect_is_found(forge: Callable[[Forged], object], found: str) -> 
     made = Forged()
     forge(made)
     assert any(found in text for text in made.check()), made.check()
+
+
+class Backfilled:
+    """Three past due times: a backfill of the first two, another of all of them, and one of the last with `again`."""
+
+    def __init__(self) -> None:
+        self.past = Past(timed=Timed(name="p", overlap="queue", seconds=0), first=START, last=START + 2 * EVERY)
+        dues = list(self.past.dues())
+        self.lines = [
+            Line(schedule="p/0", due=due, outcome="CAUGHT_UP", at=END, reason="", run=f"run-{number}")
+            for number, due in enumerate(dues)
+        ]
+        self.runs = {
+            f"run-{number}": Started(
+                id=f"run-{number}", workflow="p", schedule="p/0", due=due, missed=(), created=END, trigger="BACKFILL"
+            )
+            for number, due in enumerate((*dues, dues[2]))
+        }
+        first = {due: f"run-{number}" for number, due in enumerate(dues)}
+        self.past.asked += [
+            Asked(again=False, dues=dues[:2], runs={due: first[due] for due in dues[:2]}),
+            Asked(again=False, dues=dues, runs=first),
+            Asked(again=True, dues=dues[2:], runs={dues[2]: "run-3"}),
+        ]
+
+    def lose_run(self) -> None:
+        del self.runs["run-1"]
+
+    def start_twice(self) -> None:
+        self.runs["more"] = replace(self.runs["run-0"], id="more")
+
+    def start_another(self) -> None:
+        self.runs["run-0"] = replace(self.runs["run-0"], trigger="SCHEDULE")
+
+    def lose_line(self) -> None:
+        del self.lines[0]
+
+    def leave_skipped(self) -> None:
+        self.lines[0] = replace(self.lines[0], outcome="SKIPPED", run="")
+
+    def leave_out(self) -> None:
+        self.past.asked[1] = replace(self.past.asked[1], runs=self.past.asked[0].runs)
+
+
+@pytest.mark.parametrize(
+    ("forge", "found"),
+    [
+        (Backfilled.lose_run, "has 0 runs instead of 1"),
+        (Backfilled.start_twice, "has 2 runs instead of 1"),
+        (Backfilled.start_another, "is none of a backfill"),
+        (Backfilled.lose_line, "has 0 lines"),
+        (Backfilled.leave_skipped, "its line is"),
+        (Backfilled.leave_out, "a backfill of p answered"),
+    ],
+)
+def test_each_defect_of_a_backfill_is_found(forge: Callable[[Backfilled], object], found: str) -> None:
+    made = Backfilled()
+    assert list(check_backfills([made.past], made.lines, made.runs)) == []
+    forge(made)
+    defects = list(check_backfills([made.past], made.lines, made.runs))
+    assert any(found in text for text in defects), defects

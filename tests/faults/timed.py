@@ -180,7 +180,7 @@ class Timed:
         return f"trap '{signalled}; exit 1' TERM; {began}; {waits}{done}"
 
     def shut_until(self, zone: str, at: float) -> float | None:
-        """The end of the window that covers this time, of a schedule in that zone, or of those that follow it at once."""
+        """The end of the windows that cover this time, one after the other, of a schedule in that zone."""
         windows = (*((text, zone) for text in self.blackout), *self.closed)
         until = None
         while ends := [end for text, place in windows if (end := _window(text, place, at)) is not None]:

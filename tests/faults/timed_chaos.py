@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 
 from faults import clock, power
+from faults.backfills import Past, ask, make_past
 from faults.leftovers import end_all
 from faults.pulse import Pulse
 from faults.settings import LONG
@@ -63,6 +64,11 @@ class Chaos:
         self.workflows: list[Timed] = []
         self.booting: list[Timed] = []
         """Those that are due once per boot."""
+        self.pasts: list[Past] = []
+        """Those that are never due again, and are backfilled."""
+        self.past_runs: dict[str, Started] = {}
+        self.past_lines: list[Line] = []
+        """What became of them."""
         self.time = Timeline(dial)
         self._midnight = Midnight.near(time.time(), directory)
         self._base = round(self._midnight.at - BEFORE_MIDNIGHT - time.time())
@@ -101,6 +107,11 @@ class Chaos:
         workflow = self._timed(f"b{number}", "allow", ())
         self._daemon.apply(workflow.definition([Spec(cron=REBOOT)]))
         self.booting.append(workflow)
+
+    def create_past(self, number: int, overlap: str) -> None:
+        past = make_past(self._timed(f"p{number}", overlap, ()), time.time() + self.time.offset)
+        self._daemon.apply(past.definition())
+        self.pasts.append(past)
 
     def _timed(self, name: str, overlap: str, windows: tuple[str, ...]) -> Timed:
         return Timed(
@@ -174,9 +185,10 @@ class Chaos:
                     self.toggle,
                     self.drain,
                     self.reboot,
+                    self.backfill_of_the_dying,
                 ),
-                counts=(1, 1, 1, 1, 3, 2, 1, 1, 1, 1, 1),
-                k=14,
+                counts=(1, 1, 1, 1, 3, 2, 1, 1, 1, 1, 1, 1),
+                k=15,
             )
         way = self._deck.pop()
         self.ways[way.__name__] += 1
@@ -325,6 +337,34 @@ class Chaos:
         self.ways["stored by the dying"] += 1
         self._note(workflow, index, specs[index], asked, died)
 
+    def backfill_of_the_dying(self) -> None:
+        """It is killed while it starts the runs of past due times; the same call goes on where that ended."""
+        past = self._rng.choice(self.pasts)
+        request = past.request(self._rng)
+        if self._rng.random() < 0.5:
+            self._kill()
+            self._wait_below()
+            started = time.time()
+            self._daemon.start({"TOBAN_FAILPOINTS": f"backfill.stored=kill@{self._rng.randint(1, 3)}"})
+            self.time.back(started)
+            answer = ask(self._daemon, request)
+        else:
+            call = self._daemon.workflows.BackfillSchedule.future(request, timeout=20)
+            signal.sigtimedwait([], self._rng.uniform(0.0, 0.04))
+            answer = call.result() if call.done() and call.code() is grpc.StatusCode.OK else None
+        if answer is not None:
+            past.acknowledge(request, answer)
+        self._kill()
+        self._return()
+        self.ways["of them before the answer"] += answer is None
+        # Without an answer it is this one that counts; with one nothing more may come of it.
+        repeated = self._daemon.workflows.BackfillSchedule(request, timeout=20)
+        if answer is None:
+            past.acknowledge(request, repeated)
+        else:
+            before, after = ([(line.due_at, line.run_id) for line in each.times] for each in (answer, repeated))
+            assert before == after, "a repeated backfill has other runs"
+
     def touch(self) -> None:
         """Something else of the definition changes: its schedules go on."""
         workflow = self._rng.choice(self.workflows)
@@ -406,5 +446,9 @@ class Chaos:
         """The lines first: a run that is missing then has none."""
         lines = self._lines()
         runs: dict[str, Started] = {run.id: started_of(run) for run in runs_of(self._daemon)}
+        past = {past.timed.name for past in self.pasts}
+        self.past_runs = {run.id: run for run in runs.values() if run.workflow in past}
+        self.past_lines = [line for name in sorted(past) for line in lines_of(self._daemon, name)]
+        runs = {run.id: run for run in runs.values() if run.workflow not in past}
         told = Witnessed.parse(self._witness.read_text().splitlines())
         return Ledger(lines=lines, runs=runs, end=end, read=time.time(), told=told)

@@ -28,6 +28,7 @@ class Started:
     number: int = 0
     state: str = "SUCCEEDED"
     error: str = ""
+    trigger: str = "SCHEDULE"
 
 
 def started_of(run: run_pb2.Run) -> Started:
@@ -41,6 +42,7 @@ def started_of(run: run_pb2.Run) -> Started:
         number=run.number,
         state=run_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_"),
         error=run.error_message,
+        trigger=run_pb2.Trigger.Name(run.triggered_by).removeprefix("TRIGGER_"),
     )
 
 
