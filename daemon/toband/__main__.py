@@ -81,10 +81,24 @@ def _run_with(given: argparse.Namespace, complain: Callable[[str], None], host: 
             print(f"{key} = {json.dumps(value, ensure_ascii=False)}    # {source}")
         return 0
     try:
+        if given.check_database:
+            return _check_database(config, complain)
         return _serve(config, complain, host, take_over=given.take_over, new_database=given.new_database)
     except ModuleNotFoundError as error:
         complain(f"cannot start: the module {error.name} is missing; run: pip install 'toban[daemon]'")
         return exit_codes.FAILED
+
+
+def _check_database(config: Config, complain: Callable[[str], None]) -> int:
+    from toband.app.schema_check import check_database
+    from toband.ports import StoreError
+
+    try:
+        print(check_database(config))
+    except StoreError as error:
+        complain(str(error))
+        return exit_codes.FAILED
+    return 0
 
 
 def _serve(
@@ -153,6 +167,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
     parser.add_argument("--log-file", metavar="FILE", help="also write JSON lines to this file")
     parser.add_argument("--check-config", action="store_true", help="print the effective configuration and exit")
+    parser.add_argument(
+        "--check-database",
+        action="store_true",
+        help="print the schema of the database and exit: with 1 if this release cannot use it; changes nothing",
+    )
     parser.add_argument(
         "--take-over",
         action="store_true",

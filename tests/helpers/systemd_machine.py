@@ -64,17 +64,19 @@ class Machine:
 
 
 @contextlib.contextmanager
-def machine(base: Path, name: str) -> Iterator[Machine]:
-    """A booted one, with the unit of toband in place and its user made."""
+def machine(base: Path, name: str, *, bare: bool = False) -> Iterator[Machine]:
+    """A booted one with the unit of toband in place; a `bare` one has nothing of Toban."""
     root = base / "root"
     with contextlib.ExitStack() as stack:
-        _mount(stack, base, "-t", "tmpfs", "-o", "size=1g", "none")
+        _mount(stack, base, "-t", "tmpfs", "-o", "size=2g", "none")
         for part in ("up", "work", "root", "low"):
             (base / part).mkdir()
         _mount(stack, base / "low", "--bind", "/")
         layers = f"lowerdir={base}/low,upperdir={base}/up,workdir={base}/work"
         _mount(stack, root, "-t", "overlay", "-o", layers, "overlay")
         _furnish(root)
+        if not bare:
+            _furnish_service(root)
         for hierarchy in ("unified", "systemd"):
             stack.enter_context(_cgroup(Path("/sys/fs/cgroup") / hierarchy / name))
         process = stack.enter_context(_booted(root, name))
@@ -113,6 +115,10 @@ def _furnish(root: Path) -> None:
     for unit in _QUIET:
         with contextlib.suppress(FileExistsError):
             (units / unit).symlink_to("/dev/null")
+
+
+def _furnish_service(root: Path) -> None:
+    units = root / "etc/systemd/system"
     files = REPOSITORY / "service-files"
     shutil.copy(files / "systemd/toban.sysusers", root / "usr/lib/sysusers.d/toban.conf")
     shutil.copy(files / "systemd/toband.service", units)

@@ -40,6 +40,7 @@ SECTIONS: Final = {
     ),
     "Daemon": (
         ProgramEntry("dev", "Run a daemon in the foreground, to try things out.", "dev"),
+        ProgramEntry("service", "Install and manage the daemon as a service of systemd.", "service"),
         ProgramEntry("locks", "Show which runs and steps hold locks and wait for them.", "locks"),
         ProgramEntry("system", "Inspect and maintain the daemon.", "system"),
     ),

@@ -137,6 +137,32 @@ _LOG_LINE: Final = _object(
     }
 )
 
+_SERVICE_CHANGES: Final = _object(
+    {
+        "changes": _list(_object({"action": _TEXT, "subject": _TEXT, "note": _TEXT})),
+        "dry_run": _FLAG,
+        "version": _TEXT,
+    },
+    optional=("version",),
+)
+_SERVICE_FACTS: Final = _object(
+    {
+        "installed": _FLAG,
+        "active": _FLAG,
+        "state": _TEXT,
+        "status": _TEXT,
+        "pid": _INTEGER,
+        "since": _TEXT,
+        "restarts": _INTEGER,
+        "enabled": _FLAG,
+        "unit": _TEXT,
+        "version": _TEXT,
+        "previous_version": _TEXT,
+        "config": _TEXT,
+        "state_dir": _TEXT,
+        "steps": _INTEGER,
+    }
+)
 _ACCESS_FILES: Final = _object(
     {"files": _list(_TEXT), "token": _object({"name": _TEXT, "id": _TEXT, "text": _TEXT}), "config": _TEXT}
 )
@@ -217,6 +243,13 @@ VERBS: Final[dict[str, dict[str, Any]]] = {
     "secrets revoke": _message("Secret"),
     "secrets delete": _DELETED,
     "secrets rotate-key": _message("RotateSecretsKeyResponse"),
+    "service install": _SERVICE_CHANGES,
+    "service upgrade": _SERVICE_CHANGES,
+    "service rollback": _SERVICE_CHANGES,
+    "service uninstall": _SERVICE_CHANGES,
+    "service restart": _object({"version": _TEXT, "steps": _INTEGER}),
+    "service logs": {"type": "object"},
+    "service status": _SERVICE_FACTS,
     "system info": _message("GetInfoResponse"),
     "system config": _list(_message("ConfigValue")),
     "system gc": _message("CollectGarbageResponse"),
@@ -241,7 +274,7 @@ VERBS: Final[dict[str, dict[str, Any]]] = {
     "context rename": _CONTEXT,
     "context remove": _CONTEXT,
 }
-"""By command. `logs`, `events watch`, `runs watch` and `--follow` write one such value per line."""
+"""By command. `logs`, `service logs`, `events watch`, `runs watch` and `--follow` write one such value per line."""
 
 
 def output_schema(verb: str) -> dict[str, Any]:

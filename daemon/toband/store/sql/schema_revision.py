@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, inspect, text
 
 from toband.ports import StoreError
+from toband.store.sql.database import database
+from toband.store.sql.errors import store_errors
 from toband.store.sql.tables import metadata, runs
 
 if TYPE_CHECKING:
@@ -73,17 +75,24 @@ def _create(connection: Connection) -> None:
 
 def _migrate(connection: Connection, stored: str | None) -> None:
     from alembic import command
-    from alembic.script import ScriptDirectory
 
     config = migrations()
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if stored is not None and stored not in known:
+    _require_known(stored)
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _require_known(stored: str | None) -> None:
+    from alembic.script import ScriptDirectory
+
+    if stored is None or stored == HEAD:
+        return
+    known = {script.revision for script in ScriptDirectory.from_config(migrations()).walk_revisions()}
+    if stored not in known:
         raise StoreError(
             f"cannot use the database: a newer release of toband made it (schema {stored}, "
             f"this release knows {HEAD}); install that release or restore a backup"
         )
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
 
 
 def migrations() -> Config:
@@ -95,3 +104,20 @@ def migrations() -> Config:
     config.set_main_option("script_location", directory.replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config
+
+
+def examine(url: str) -> str | None:
+    """The revision of a database, read without a change; None if it is new.
+
+    Raises StoreError if it cannot be read, or if this release cannot use it.
+    """
+    found = database(url)
+    if found.missing():
+        return None
+    try:
+        with store_errors("cannot read the database", found.error), found.reader.connect() as connection:
+            stored = revision(connection)
+            _require_known(stored)
+            return stored
+    finally:
+        found.close()
