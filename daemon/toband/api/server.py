@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from toban.v1 import (
@@ -26,6 +26,7 @@ from toband.api.access_service import AccessService
 from toband.api.call_limits import SERVED
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
+from toband.api.health_service import HealthService
 from toband.api.interceptor import CallGate
 from toband.api.job_service import JobService
 from toband.api.open_door import OpenDoor
@@ -45,6 +46,7 @@ from toband.ports import Conditions, HealthStatus
 
 SOCKET = "socket"
 LOOK_EVERY = 1.0
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 RUNS = run_pb2.DESCRIPTOR.services_by_name["RunService"].full_name
 
 
@@ -65,8 +67,7 @@ class Server:
         self._limits = limits
         self._doors: list[OpenDoor] = []
         logging.getLogger("grpc._cython.cygrpc").addFilter(_is_of_the_daemon)
-        self._health = health.aio.HealthServicer()
-        self._telling: asyncio.Task[None] | None = None
+        self._health = HealthService()
 
     def bind(self, listeners: Sequence[ListenAddress], tls: TlsSettings) -> Sequence[Door]:
         """Binds the addresses and returns them with real ports. Raises ListenError."""
@@ -104,27 +105,17 @@ class Server:
             secret_pb2_grpc.add_SecretServiceServicer_to_server(secrets, server)
             system_pb2_grpc.add_SystemServiceServicer_to_server(system, server)
             health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-            reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+            reflection.enable_server_reflection([*names, HEALTH, reflection.SERVICE_NAME], server)
 
-        for name in ("", *names):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._health.set(["", *names], serving=True)
         for door in self._doors:
             await door.start(gate, logins, register)
 
     def follow(self, condition: Health) -> None:
         """Keeps the health of RunService: NOT_SERVING while new runs are refused. The other services always serve."""
 
-        async def tell() -> None:
-            states = health_pb2.HealthCheckResponse
-            while True:
-                serving = condition.refusing() is None
-                await self._health.set(RUNS, states.SERVING if serving else states.NOT_SERVING)
-                if serving == (condition.refusing() is None):
-                    return
-
         def changed() -> None:
-            if self._telling is None or self._telling.done():
-                self._telling = asyncio.get_running_loop().create_task(tell())
+            self._health.set([RUNS], serving=condition.refusing() is None)
 
         condition.on_change(changed)
         changed()
@@ -146,7 +137,7 @@ class Server:
                 conditions.well(SOCKET)
 
     async def stop(self, grace: float) -> None:
-        await self._health.enter_graceful_shutdown()
+        self._health.stop()
         await asyncio.gather(*(door.stop(grace) for door in self._doors))
 
     def close(self) -> None:

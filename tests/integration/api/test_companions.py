@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from pathlib import Path
 
+import grpc
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from helpers.daemon import Daemon
+from faults.raw_http2 import PREFACE, RawConnection, headers, request, settings
+from helpers.daemon import Daemon, running_daemon
 from toban.v1 import system_pb2
+from toband.api.call_limits import SERVED
 
-SERVICES = [
-    f"toban.v1.{name}Service" for name in ("DeadLetter", "Event", "Job", "Run", "Schedule", "System", "Workflow")
-]
+SERVICES = [service.full_name for service in SERVED]
+States = health_pb2.HealthCheckResponse
 
 
 def test_every_service_says_that_it_serves(daemon: Daemon) -> None:
     stub = health_pb2_grpc.HealthStub(daemon.channel)
+    listed = stub.List(health_pb2.HealthListRequest(), timeout=20).statuses
+    assert {name: each.status for name, each in listed.items()} == dict.fromkeys(("", *SERVICES), States.SERVING)
     for name in ("", *SERVICES):
         answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=20)
-        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        assert answer.status == States.SERVING
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.Check(health_pb2.HealthCheckRequest(service="absent"), timeout=20)
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_a_watcher_sees_the_stop_although_another_one_takes_nothing(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "s") as daemon:
+        watch, asked = "/grpc.health.v1.Health/Watch", health_pb2.HealthCheckRequest().SerializeToString()
+        deaf = PREFACE + settings(window=0) + headers(watch) + request(asked)
+        with contextlib.closing(RawConnection(f"{daemon.state_dir}/toban.sock", deaf)):
+            stub = health_pb2_grpc.HealthStub(daemon.channel)
+            unknown = stub.Watch(health_pb2.HealthCheckRequest(service="absent"), timeout=60)
+            assert next(unknown).status == States.SERVICE_UNKNOWN
+            watched = stub.Watch(health_pb2.HealthCheckRequest(), timeout=60)
+            assert next(watched).status == States.SERVING
+            assert daemon.process is not None
+            daemon.process.terminate()
+            assert next(watched).status == States.NOT_SERVING
+            assert [*watched] == []
+        assert daemon.process.wait(60) == 0
 
 
 def test_reflection_knows_every_service(daemon: Daemon) -> None:
