@@ -13,7 +13,8 @@ from fuzz.session import fuzz, smaller
 from fuzz.table import TARGETS
 from fuzz.target import CORPUS
 
-TURN = 20.0
+TURN = 60.0
+"""Seconds. A daemon that grows with each input needs some thousand of them to show it."""
 
 
 def main() -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import json
 import socket
+import ssl
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +23,8 @@ from cryptography.x509.oid import NameOID
 from faults.raw_http2 import PREFACE, frame, headers, request, settings
 from fuzz.mutation import mutated_bytes, mutated_json, words_of
 from fuzz.target import Check, Target, expect_type
+from fuzz.watched_daemon import WatchedDaemon
+from helpers.certificates import authority, server, store
 from helpers.daemon import Daemon, running_daemon
 from toban.token_text import new_token_text
 from toband.domain.credential_rules import CertificateFacts, ClaimRule, IssuerRules, RoleGrant
@@ -130,21 +133,13 @@ class _Presented:
     """Presents bytes as credential of a call, by hand: no client library would send them."""
 
     def __init__(self, daemon: Daemon, valid: bytes) -> None:
-        self._daemon = daemon
         self._valid = valid
         self._path = f"{daemon.state_dir}/toban.sock"
-        self._descriptors = self._open_descriptors()
-        self._log = daemon.log.open(errors="replace")
-        self._log.read()
+        self._watched = WatchedDaemon(daemon)
 
     def check(self, data: bytes) -> str:
         answer = self._answer(data)
-        said = self._log.read()
-        assert "Traceback" not in said, said[-4000:]
-        assert '"level": "error"' not in said, said[-4000:]
-        assert self._daemon.process is not None
-        assert self._daemon.process.poll() is None, "the daemon ended"
-        assert self._open_descriptors() < self._descriptors + 50, "descriptors grow"
+        self._watched.expect_unharmed(repr(data))
         if b"token:fuzz" in answer:
             assert data.lower().startswith(b"bearer "), f"accepted: {data!r}"
             assert data[6:].strip() == self._valid, f"accepted: {data!r}"
@@ -166,9 +161,6 @@ class _Presented:
                 received += some
         return received
 
-    def _open_descriptors(self) -> int:
-        return len(os.listdir(f"/proc/{self._daemon.pid}/fd"))
-
 
 def _received(connection: socket.socket) -> bytes:
     try:
@@ -186,6 +178,52 @@ def _presented(work: Path) -> Iterator[Check]:
         presented = _Presented(daemon, token.text.encode())
         assert presented.check(b"Bearer " + token.text.encode()) == "accepted"
         yield presented.check
+
+
+# -- TLS handshakes
+
+
+def _first_bytes() -> bytes:
+    """What a client that wants TLS sends first."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(received, sent).do_handshake()
+    return sent.read()
+
+
+@contextlib.contextmanager
+def _handshakes(work: Path) -> Iterator[Check]:
+    ca = authority()
+    files = store(server(ca), work)
+    (work / "ca.crt").write_bytes(ca.pair.certificate)
+    config = work / "toband.toml"
+    config.write_text(f"""
+listen = ["unix://{work}/s/toban.sock", {{address = "tls://127.0.0.1:0", client_certificates = "required"}}]
+[tls]
+certificate = "{files.certificate}"
+key = "{files.key}"
+client_ca = "{work}/ca.crt"
+""")
+    with running_daemon(work / "s", "--config", str(config)) as daemon:
+        watched = WatchedDaemon(daemon)
+        listed = json.loads((work / "s" / "toband.json").read_bytes())["listen"]
+        port = next(int(str(each).rpartition(":")[2].rstrip("'}")) for each in listed if "tls://" in str(each))
+
+        def check(data: bytes) -> str:
+            """The daemon ends a connection whose client says no more, and goes on."""
+            with socket.create_connection(("127.0.0.1", port), timeout=20.0) as connection:
+                with contextlib.suppress(OSError):
+                    connection.sendall(data)
+                    connection.shutdown(socket.SHUT_WR)
+                answered = b""
+                while some := _received(connection):
+                    answered += some
+            watched.expect_unharmed(repr(data[:200]))
+            return f"answered with a record of kind {answered[0]}" if answered else "ended"
+
+        yield check
 
 
 TARGETS = (
@@ -215,6 +253,14 @@ TARGETS = (
         ),
         mutate=_mutated_metadata,
         opened=_presented,
+        seconds=None,
+    ),
+    Target(
+        name="handshakes",
+        reads="the first bytes of a connection to a TLS address",
+        samples=(_first_bytes(), PREFACE + settings()),
+        mutate=mutated_bytes,
+        opened=_handshakes,
         seconds=None,
     ),
 )

@@ -48,6 +48,19 @@ def _eats_all(data: bytes) -> str:
     return str(len(b"x" * 64 * 1024 * MIB))
 
 
+_kept: list[object] = []
+
+
+def _keeps(data: bytes) -> str:
+    _kept.append(bytearray(b"x" * (MIB // 4)))
+    return "ok"
+
+
+def _leaves_open(data: bytes) -> str:
+    _kept.append(os.open(os.devnull, os.O_RDONLY))
+    return "ok"
+
+
 def _burns(data: bytes) -> str:
     return str(sum(range(20_000_000)))
 
@@ -81,6 +94,8 @@ CHECKS = {
     "crashes": _crashes,
     "eats": _eats,
     "eats-all": _eats_all,
+    "keeps": _keeps,
+    "leaves-open": _leaves_open,
     "burns": _burns,
     "is-right": _is_right,
 }

@@ -1,9 +1,9 @@
-"""Every call of the API with mutated requests, sent to a real daemon."""
+"""Every call of the API with mutated requests, sent to a real daemon by callers of every role."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -15,31 +15,21 @@ from google.protobuf.message_factory import GetMessageClass
 
 from fuzz.mutation import mutated_bytes, mutated_json, words_of
 from fuzz.target import Check, Target
+from fuzz.watched_daemon import WatchedDaemon
 from helpers.daemon import Daemon, running_daemon
-from toban.v1 import (
-    dead_letter_pb2,
-    event_pb2,
-    job_pb2,
-    run_pb2,
-    schedule_pb2,
-    system_pb2,
-    workflow_pb2,
-)
+from helpers.wait import wait_until
+from toban.token_text import new_token_text
+from toban.v1 import run_pb2, system_pb2, workflow_pb2
+from toband.api.access_rules import access_rules
+from toband.api.call_limits import ALL_SERVED
+from toband.domain.access_rule import CallTarget
+from toband.domain.identity import Role
 
 METHODS: dict[str, MethodDescriptor] = {
-    f"/{service.full_name}/{method.name}": method
-    for module in (
-        dead_letter_pb2,
-        event_pb2,
-        job_pb2,
-        run_pb2,
-        schedule_pb2,
-        system_pb2,
-        workflow_pb2,
-    )
-    for service in module.DESCRIPTOR.services_by_name.values()
-    for method in service.methods
+    f"/{service.full_name}/{method.name}": method for service in ALL_SERVED for method in service.methods
 }
+CALLERS = ("admin", "editor", "operator", "viewer", "narrowed", "step", "unknown", "nobody")
+"""`narrowed` is an administrator of one workflow; `unknown` has a token that does not exist, `nobody` has none."""
 ANSWERED = {
     grpc.StatusCode.OK,
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -50,11 +40,22 @@ ANSWERED = {
     grpc.StatusCode.OUT_OF_RANGE,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
     grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
 }
 WITHIN = 20.0
-STREAMED_WITHIN = 0.3
+STREAMED_WITHIN = 0.1
 _DRAIN = "/toban.v1.SystemService/Drain"
-_TROUBLE = ("Traceback", '"level": "error"', '"level":"error"')
+
+_RULES = access_rules()
+_ROLES = {role.label: role for role in reversed(Role)} | {"narrowed": Role.ADMIN}
+"""`narrowed` is the last one."""
+_HELD = """\
+name: held
+description: x
+overlap: allow
+steps: [{name: only, run: 'printf "$TOBAN_RUN_ID/$TOBAN_ATTEMPT_TOKEN"; exec sleep 3600', kill_grace: 1s}]
+"""
+Metadata = tuple[tuple[str, str], ...]
 
 SOURCE = """\
 name: other
@@ -145,15 +146,16 @@ _source = words_of(
 _phrase = words_of("every", "day", "at", "9", "monday", "次", "毎日", "99999999999", "-", ":", "until")
 
 
-def encoded(path: str, request: bytes) -> bytes:
-    return path.encode() + b"\n" + request
+def encoded(caller: str, path: str, request: bytes) -> bytes:
+    return f"{caller} {path}\n".encode() + request
 
 
-def _split(data: bytes) -> tuple[str, bytes]:
-    """A path that names no call is taken for the first one."""
-    path, _, request = data.partition(b"\n")
-    found = path.decode(errors="replace")
-    return (found if found in METHODS else next(iter(METHODS))), request
+def _split(data: bytes) -> tuple[str, str, bytes]:
+    """Names that do not exist are taken for the first ones."""
+    line, _, request = data.partition(b"\n")
+    caller, _, path = line.decode(errors="replace").partition(" ")
+    caller = caller if caller in CALLERS else CALLERS[0]
+    return caller, (path if path in METHODS else next(iter(METHODS))), request
 
 
 def _filled(message: Message, depth: int = 0) -> Message:
@@ -173,32 +175,34 @@ def _filled(message: Message, depth: int = 0) -> Message:
 
 
 def _samples() -> Iterator[bytes]:
-    for path, method in METHODS.items():
-        request = _filled(GetMessageClass(method.input_type)())
-        yield encoded(path, request.SerializeToString())
+    for number, (path, method) in enumerate(METHODS.items()):
+        request = _filled(GetMessageClass(method.input_type)()).SerializeToString()
+        yield encoded("admin", path, request)
+        yield encoded(CALLERS[1 + number % (len(CALLERS) - 1)], path, request)
     for source in (SOURCE, _JOB):
         definition = workflow_pb2.Definition(source=source)
-        for path in METHODS:
-            if path.endswith("/ValidateWorkflow"):
-                made = workflow_pb2.ValidateWorkflowRequest(definition=definition)
-                yield encoded(path, made.SerializeToString())
+        made = workflow_pb2.ValidateWorkflowRequest(definition=definition)
+        yield encoded("admin", "/toban.v1.WorkflowService/ValidateWorkflow", made.SerializeToString())
 
 
 def _mutated(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    path, raw = _split(data)
+    caller, path, raw = _split(data)
     if random.randrange(10) == 0:
         path = random.choice(list(METHODS))
+    if random.randrange(2) == 0:
+        # Half of all calls are the administrator's, which get farthest.
+        caller = random.choice((*CALLERS[1:], *CALLERS[:1] * (len(CALLERS) - 1)))
     request = GetMessageClass(METHODS[path].input_type)()
     try:
         request.ParseFromString(raw)
     except DecodeError:
-        return encoded(path, mutated_bytes(random, raw, others))
+        return encoded(caller, path, mutated_bytes(random, raw, others))
     for _ in range(random.choice((1, 1, 2, 3))):
         _change(random, request)
     raw = request.SerializeToString(deterministic=True)
     if random.randrange(8) == 0:
         raw = mutated_bytes(random, raw, ())
-    return encoded(path, raw)
+    return encoded(caller, path, raw)
 
 
 def _change(random: Random, message: Message, depth: int = 0) -> None:
@@ -270,33 +274,61 @@ def _string(random: Random, field: FieldDescriptor, message: Message) -> str:
 
 
 class _Calls:
-    """Sends requests and looks at the daemon's log after each."""
+    """Sends requests and looks at the daemon after each."""
 
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: Daemon, closed: grpc.Channel, tokens: Mapping[str, str]) -> None:
         self._daemon = daemon
-        self._log = daemon.log.open(errors="replace")
-        self._log.read()
+        self._closed = closed
+        self._metadata: dict[str, Metadata] = {
+            name: (("authorization", f"Bearer {text}"),) for name, text in tokens.items()
+        }
         source = "name: known\ndescription: x\noverlap: allow\nsteps: [{name: only, run: echo hello}]\n"
         daemon.apply(source)
         run_id = daemon.start_run("known")
         daemon.wait_run(run_id)
         listed = daemon.runs.ListRuns(run_pb2.ListRunsRequest(page_size=1), timeout=WITHIN)
         self._known = {"@run": run_id, "@token": listed.next_page_token, "@etag": ""}
+        daemon.apply(_HELD)
+        self._metadata["step"] = self._step_under_way()
+        self._watched = WatchedDaemon(daemon)
 
     def check(self, data: bytes) -> str:
-        """An answer in time, of a code that says what is wrong; nothing in the log, and the daemon lives."""
-        path, raw = _split(data)
+        """An answer in time, of a code that says what is wrong; the daemon lives, and has not grown."""
+        caller, path, raw = _split(data)
         raw = self._with_ids(path, raw)
-        call = self._streamed if METHODS[path].server_streaming else self._answered
-        code, details = call(path, raw)
+        code, details = self._called(caller, path, raw)
+        goes_on = METHODS[path].server_streaming and code is grpc.StatusCode.DEADLINE_EXCEEDED
         if path == _DRAIN:
             self._daemon.system.Resume(system_pb2.ResumeRequest(), timeout=WITHIN)
-        assert code in ANSWERED, f"{path} answers {code}: {details}"
-        said = self._log.read()
-        assert not any(sign in said for sign in _TROUBLE), f"{path}:\n{said[-4000:]}"
-        assert self._daemon.process is not None
-        assert self._daemon.process.poll() is None, "the daemon ended"
-        return f"{path} {code.name} {details}"
+        assert goes_on or code in ANSWERED, f"{caller}: {path} answers {code}: {details}"
+        if code is grpc.StatusCode.OK:
+            assert _may(caller, path), f"{caller} may call {path}"
+        elif code is grpc.StatusCode.UNAUTHENTICATED:
+            assert caller in ("step", "unknown", "nobody"), f"{caller}: {path}: {details}"
+            if caller == "step":
+                self._metadata["step"] = self._step_under_way()
+        self._watched.expect_unharmed(f"{caller}: {path}")
+        return f"{caller} {path} {code.name} {details}"
+
+    def _step_under_way(self) -> Metadata:
+        """Of a step that runs; one that was cancelled by a request is no caller any more."""
+        with contextlib.suppress(grpc.RpcError):
+            run_id = self._daemon.start_run("held")
+            stdout = run_pb2.LOG_STREAM_STDOUT
+            wait_until(lambda: len(self._daemon.log_of(run_id).get(stdout, b"")) > 40, "the step printed nothing")
+            return (("toban-origin", self._daemon.log_of(run_id)[stdout].decode()),)
+        return self._metadata["step"]
+
+    def _called(self, caller: str, path: str, raw: bytes) -> tuple[grpc.StatusCode, str]:
+        method, metadata = METHODS[path], self._metadata.get(caller)
+        channel = cast(Any, self._closed if caller == "nobody" else self._daemon.channel)
+        if not method.server_streaming:
+            return _code(lambda: channel.unary_unary(path)(raw, timeout=WITHIN, metadata=metadata))
+        if method.client_streaming:
+            stream = channel.stream_stream(path)(iter([raw]), timeout=STREAMED_WITHIN, metadata=metadata)
+        else:
+            stream = channel.unary_stream(path)(raw, timeout=STREAMED_WITHIN, metadata=metadata)
+        return _code(lambda: [*stream])
 
     def _with_ids(self, path: str, raw: bytes) -> bytes:
         request = GetMessageClass(METHODS[path].input_type)()
@@ -306,15 +338,21 @@ class _Calls:
             return request.SerializeToString()
         return raw
 
-    def _answered(self, path: str, raw: bytes) -> tuple[grpc.StatusCode, str]:
-        call = cast(Any, self._daemon.channel.unary_unary(path))
-        return _code(lambda: call(raw, timeout=WITHIN))
 
-    def _streamed(self, path: str, raw: bytes) -> tuple[grpc.StatusCode, str]:
-        stream = cast(Any, self._daemon.channel.unary_stream(path))(raw, timeout=STREAMED_WITHIN)
-        code, details = _code(lambda: [*stream])
-        late = code is grpc.StatusCode.DEADLINE_EXCEEDED
-        return (grpc.StatusCode.OK, "goes on") if late else (code, details)
+def _may(caller: str, path: str) -> bool:
+    """Whether the contract lets the caller make the call, whatever it is about."""
+    rule = _RULES.get(path)
+    if rule is None:
+        return True
+    if caller in ("unknown", "nobody"):
+        return False
+    if caller == "step":
+        return rule.steps
+    if rule.role is None:
+        return True
+    if caller == "narrowed" and rule.target in (CallTarget.DAEMON, CallTarget.EVENT):
+        return False
+    return _ROLES[caller] >= rule.role
 
 
 def _replace(message: Message, known: dict[str, str]) -> None:
@@ -337,8 +375,18 @@ def _code(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
 
 @contextlib.contextmanager
 def _served(work: Path) -> Iterator[Check]:
-    with running_daemon(work / "s") as daemon:
-        yield _Calls(daemon).check
+    tokens = {name: new_token_text() for name in (*_ROLES, "unknown")}
+    config = work / "toband.toml"
+    lines = [f'listen = ["unix://{work}/s/toban.sock", {{address = "unix://{work}/closed.sock", role = "none"}}]']
+    for name, role in _ROLES.items():
+        lines.append(f'[access.tokens.{name}]\nrole = "{role.label}"\ndigest = "{tokens[name].digest}"')
+    lines.append('workflows = ["known*"]')
+    config.write_text("\n".join(lines))
+    with (
+        running_daemon(work / "s", "--config", str(config)) as daemon,
+        grpc.insecure_channel(f"unix:{work}/closed.sock") as closed,
+    ):
+        yield _Calls(daemon, closed, {name: token.text for name, token in tokens.items()}).check
 
 
 TARGETS = (

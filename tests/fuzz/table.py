@@ -8,6 +8,7 @@ from fuzz import (
     credential_targets,
     damage_targets,
     definition_targets,
+    masker_targets,
     request_targets,
     state_targets,
     time_targets,
@@ -24,5 +25,6 @@ TARGETS = {
         *credential_targets.TARGETS,
         *damage_targets.TARGETS,
         *client_targets.TARGETS,
+        *masker_targets.TARGETS,
     )
 }

@@ -39,6 +39,8 @@ def planted(name: str, seconds: float = 1.0) -> Report:
         ("eats", "MiB of memory"),
         ("eats-all", "MemoryError"),
         ("burns", "of processor time"),
+        ("keeps", "MiB of memory more at input"),
+        ("leaves-open", "61 descriptors more at input"),
     ],
 )
 def test_a_planted_fault_is_found(fault: str, reason: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import json
+import os
 import re
 import resource
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 from random import Random
 
 from fuzz.findings import grow_corpus
+from fuzz.growth import Growth
 from fuzz.target import Check, Target
 
 FOUND = 3
@@ -68,6 +70,7 @@ def feed(target: Target, *, seed: int, seconds: float, work: Path, grow: Path | 
     """All samples, then new inputs until the time is over. Raises what an input makes the check raise."""
     feeder = Feeder(target, seed)
     count = 0
+    growth = Growth(os.getpid())
     with _opened(target, work) as check, (work / INPUT).open("wb", buffering=0) as noted:
         until = time.monotonic() + seconds
         waiting = feeder.first
@@ -77,6 +80,7 @@ def feed(target: Target, *, seed: int, seconds: float, work: Path, grow: Path | 
             noted.truncate()
             noted.write(data)
             feeder.learn(data, _bounded(target, check, data))
+            growth.expect_none()
             count += 1
     if grow is not None:
         grow_corpus(feeder.new, grow)
