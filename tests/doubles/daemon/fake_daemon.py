@@ -27,6 +27,7 @@ from doubles.daemon.fake_errors import Context, abort
 from doubles.daemon.fake_events import Events, SubjectSchedules
 from doubles.daemon.fake_jobs import Jobs
 from doubles.daemon.fake_runs import Runs
+from doubles.daemon.fake_secrets import Secrets
 from doubles.daemon.fake_workflows import Workflows
 from toban.v1 import (
     access_pb2_grpc,
@@ -40,6 +41,8 @@ from toban.v1 import (
     run_pb2_grpc,
     schedule_pb2,
     schedule_pb2_grpc,
+    secret_pb2,
+    secret_pb2_grpc,
     system_pb2,
     system_pb2_grpc,
     workflow_pb2,
@@ -114,6 +117,7 @@ class FakeDaemon:
         self.findings: list[system_pb2.Finding] = []
         self.reloaded = system_pb2.ReloadResponse()
         self.locks: list[system_pb2.Lock] = []
+        self.secrets: list[secret_pb2.Secret] = []
         self.garbage = system_pb2.CollectGarbageResponse()
         self.collected: list[system_pb2.CollectGarbageResponse] = []
         self.access = AccessRecords()
@@ -391,6 +395,8 @@ class FakeDaemon:
         event_pb2_grpc.add_EventServiceServicer_to_server(Events(self), self._server)
         schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(SubjectSchedules(self), self._server)
         system_pb2_grpc.add_SystemServiceServicer_to_server(System(self), self._server)
+        # What it does not have is UNIMPLEMENTED.
+        secret_pb2_grpc.add_SecretServiceServicer_to_server(Secrets(self), self._server)  # type: ignore[abstract]
         access_pb2_grpc.add_AccessServiceServicer_to_server(Access(self), self._server)
         self._server.add_insecure_port(self.address)
         self.access.listen(self._server)

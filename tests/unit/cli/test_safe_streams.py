@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import grpc
 import pytest
 from ruamel.yaml import YAML
 
 from doubles.daemon.fake_daemon import FakeDaemon, RunRecord
+from toban.cli.command_line import main
 from toban.cli.render.log_tail import LastLines
-from toban.v1 import event_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2
+from toban.v1 import access_pb2, access_rule_pb2, event_pb2, run_pb2, schedule_pb2, secret_pb2, system_pb2, workflow_pb2
 
 from .conftest import Cli, OnTerminal
 
@@ -56,6 +59,17 @@ def evil(daemon: FakeDaemon) -> RunRecord:
     daemon.fires.append(workflow_pb2.Fire(detail=EVIL, schedule_id=EVIL))
     daemon.findings.append(system_pb2.Finding(check=EVIL, detail=EVIL, hint=EVIL))
     daemon.info.state_dir = daemon.info.version = EVIL
+    user = run_pb2.LockUser(workflow=EVIL, step=EVIL)
+    daemon.locks.append(system_pb2.Lock(name=EVIL, size=1, holders=[user], waiting=[user]))
+    secret = secret_pb2.Secret(name="KEY", workflows=[EVIL], provider=EVIL, provider_key=EVIL, created_by=EVIL)
+    secret.updated_by = secret.last_used_by = EVIL
+    daemon.secrets.append(secret)
+    narrowing = access_pb2.Narrowing(workflows=[EVIL], labels={EVIL: EVIL})
+    daemon.access.identity.MergeFrom(access_pb2.Identity(name=EVIL, narrowing=narrowing, aliases=[EVIL]))
+    daemon.access.add_token(EVIL, access_rule_pb2.ROLE_VIEWER, narrowing=narrowing)
+    daemon.access.add_entry(EVIL, EVIL, EVIL, source=EVIL, request_id=EVIL, reason=EVIL, detail=f"{EVIL}\n+{EVIL}")
+    daemon.access.doors.MergeFrom(access_pb2.GetAccessResponse(daemon_user=EVIL, step_user=EVIL))
+    daemon.access.doors.doors.add(address=EVIL)
     return record
 
 
@@ -80,6 +94,19 @@ def commands(record: RunRecord, event_id: str, letter_id: str) -> list[list[str]
         ["why", "nightly"],
         ["system", "info"],
         ["system", "doctor"],
+        ["locks"],
+        ["processes", "list"],
+        ["workflows", "next"],
+        ["status"],
+        ["status", "nightly"],
+        ["top", "--once"],
+        ["secrets", "list"],
+        ["secrets", "show", "KEY"],
+        ["whoami"],
+        ["access"],
+        ["tokens", "list"],
+        ["audit", "list"],
+        ["audit", "show", "1"],
     ]
 
 
@@ -94,7 +121,40 @@ def test_nothing_that_a_terminal_obeys_is_printed(cli: Cli, daemon: FakeDaemon, 
         assert not CONTROLS.search(result.err), command
         shown += "\\u202e" in result.out.lower()
     if form != "name":
-        assert shown >= 8
+        assert shown >= 20
+
+
+class _Display(io.TextIOWrapper):
+    """Takes what a terminal would get."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_only_colors(daemon: FakeDaemon, evil: RunRecord) -> None:
+    (letter,) = daemon.letters
+    daemon.fail["ListFires"] = (grpc.StatusCode.FAILED_PRECONDITION, EVIL, ())
+    evil.run.steps[0].artifacts.add(name="out", path=EVIL, type=EVIL, files=1)
+    header = run_pb2.ArtifactHeader(file_name=EVIL)
+    evil.contents["one", "out", ""] = (header, EVIL.encode()[:9], EVIL.encode()[9:])
+    further = [
+        ["logs", evil.run.id],
+        ["runs", "artifacts", evil.run.id],
+        ["runs", "artifacts", evil.run.id, "--download", "out", "--to", "-"],
+    ]
+    refused = [["workflows", "history", "nightly"], ["runs", "show", EVIL], [EVIL], ["logs", f"--{EVIL}"]]
+    escaped = 0
+    for command in (*commands(evil, daemon.events[0].id, letter), *further, *refused):
+        written = io.BytesIO(), io.BytesIO()
+        out, err = (_Display(each, "utf-8") for each in written)
+        with patch.multiple(sys, stdout=out, stderr=err):
+            code = main(["--server", daemon.address, *command])
+        assert code != 70, command
+        text = b"".join(each.getvalue() for each in written).decode()
+        left = re.sub(r"\x1b\[[0-9;]*m|\r\x1b\[K|\x1b\[\?25[hl]|\x1b\[[0-9]*[AGK]|\r\n", "", text)
+        assert not CONTROLS.search(left.replace("\t", "")), (command, left)
+        escaped += "\\x1b[2J" in left
+    assert escaped >= 24
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])

@@ -14,8 +14,9 @@ from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.human_text import enum_word
 from toban.cli.render.output import Column, emit_data, emit_list, flush_bytes, take, write_bytes
+from toban.cli.render.terminal_text import TerminalText
 from toban.cli.render.title_text import title_column
-from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
+from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, is_terminal, session, shown
 from toban.cli.syntax import CommandContext, Option
 from toban.quantity_text import size_text
 
@@ -62,7 +63,7 @@ def artifacts(
             "-O",
             "--to",
             metavar="PATH",
-            help="Target: a file, a directory, or - for standard output.",
+            help="Target: a file, a directory, or - for standard output, where a terminal gets only colors of it.",
             show_default=False,
         ),
     ] = "",
@@ -148,6 +149,17 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
 
 
+def _write(pieces: Iterator[bytes], *, color: bool) -> None:
+    """To standard output: unchanged, except on a terminal, which gets colors and no other control sequences."""
+    sys.stdout.flush()
+    text = TerminalText(color=color) if is_terminal() else None
+    for piece in pieces:
+        write_bytes(text.feed(piece) if text else piece)
+    if text:
+        write_bytes(text.finish())
+    flush_bytes()
+
+
 def _download(here: Session, client: SyncClient, run: str, step: str, name: str, file: str, to: str) -> None:
     messages = client.download_artifact(run, step, name, path=file)
     with closing(messages):
@@ -156,10 +168,7 @@ def _download(here: Session, client: SyncClient, run: str, step: str, name: str,
             raise Failure(f"cannot download {shown(name)}: the daemon sent no data", Exit.INTERNAL)
         pieces = (message.data for message in messages)
         if to == "-":
-            sys.stdout.flush()
-            for piece in pieces:
-                write_bytes(piece)
-            flush_bytes()
+            _write(pieces, color=here.color)
             return
         target = _target(first.header, name, to)
         written = _save(pieces, target, replace=bool(to) and not os.path.isdir(to))
