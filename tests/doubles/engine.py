@@ -100,7 +100,7 @@ class Processes:
         if process is not None:
             self._later(process, self._chance.random() * 0.01, lambda: self._killed(process, TreeCause.CANCEL))
 
-    async def recover(self, attempt: Attempt) -> Event | None:
+    async def recover(self, attempt: Attempt, *, elsewhere: bool = False) -> Event | None:
         await asyncio.sleep(0)
         if attempt.token in self._live:
             return None

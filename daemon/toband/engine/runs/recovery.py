@@ -204,8 +204,9 @@ class Recovery:
         if attempt.child:
             await self._children.recover(actor, attempt)
             return
-        event = await self._launcher.recover(attempt)
-        if isinstance(event, AttemptVoided | AttemptLost) and attempt.token in self._abandoned:
+        elsewhere = attempt.token in self._abandoned
+        event = await self._launcher.recover(attempt, elsewhere=elsewhere)
+        if isinstance(event, AttemptVoided | AttemptLost) and elsewhere:
             # It was launched from another state directory, so its file is not here; and another boot proves nothing,
             # since it may run on another host.
             event = AttemptLost(step=attempt.step, token=attempt.token, error=ABANDONED, orphans=Orphans.UNKNOWN)

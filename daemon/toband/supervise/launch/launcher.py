@@ -243,12 +243,12 @@ class ProcessLauncher:
                 # A shim that was stopped by its step would not get the signal.
                 signal.pidfd_send_signal(live.pidfd, signal.SIGCONT)
 
-    async def recover(self, attempt: Attempt) -> Event | None:
+    async def recover(self, attempt: Attempt, *, elsewhere: bool = False) -> Event | None:
         """Probes the attempt: a living shim, an end record, not started, or lost.
 
         Takes seconds at most, plus the time of the disk. Raises OSError; the caller may repeat it.
         """
-        found = await self._probe.once(attempt)
+        found = await self._probe.once(attempt, elsewhere=elsewhere)
         if isinstance(found, PosixShim):
             duty = _duty_of(found.claim)
             live = _Live(attempt, pid=found.pid, pidfd=found.pidfd, ours=False, claimed=True, duty=duty)

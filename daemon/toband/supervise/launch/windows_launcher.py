@@ -172,12 +172,12 @@ class WindowsLauncher:
         except OSError as error:
             log.error("cannot stop an attempt", action="stop_failed", attempt=attempt.id, error=str(error))
 
-    async def recover(self, attempt: Attempt) -> Event | None:
+    async def recover(self, attempt: Attempt, *, elsewhere: bool = False) -> Event | None:
         """Probes the attempt: a living shim, an end record, not started, or lost.
 
         Raises OSError; the caller may repeat it.
         """
-        found = await self._probe.once(attempt)
+        found = await self._probe.once(attempt, elsewhere=elsewhere)
         if isinstance(found, WindowsShim):
             live = _Live(attempt, claimed=True)
             self._live[attempt.token] = live
