@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.run_control import RunControl
 from toband.engine.system_events import SystemEvents
 from toband.file_watch.awaited_files import FileLooks
-from toband.ports import Launch, RunChange, StoreError, UpdateResult
+from toband.ports import Clock, Launch, RunChange, StoreError, UpdateResult
 from toband.store import SqlStore
 from toband.supervise.artifacts.artifact_store import ArtifactFiles
 from toband.supervise.artifacts.value_files import ValueFiles
@@ -52,9 +52,10 @@ class Processes:
 
     boot_id = BOOT
 
-    def __init__(self, files: RunFiles, chance: Random) -> None:
+    def __init__(self, files: RunFiles, chance: Random, clock: Clock | None = None) -> None:
         self._files = files
         self._chance = chance
+        self._clock = clock or SystemClock()
         self._report: Callable[[str, Event], None] | None = None
         self._live: dict[str, _Process] = {}
         self._ended: dict[str, tuple[str, Event]] = {}
@@ -74,7 +75,7 @@ class Processes:
         attempt = launch.attempt
         assert attempt.token not in self.launched, "a token was launched twice"
         self.launched.append(attempt.token)
-        process = self._live[attempt.token] = _Process(attempt, datetime.now(UTC))
+        process = self._begin(attempt)
         outcome = self._chance.choices(["exit", "hang", "lost", "nostart", "void"], [80, 8, 4, 4, 4])[0]
         if outcome == "exit" or launch.timeout is None:
             code = self._chance.choices([0, 1, 75, 64], [70, 10, 15, 5])[0]
@@ -121,6 +122,10 @@ class Processes:
     def running(self) -> int:
         return len(self._live)
 
+    def _begin(self, attempt: Attempt) -> _Process:
+        process = self._live[attempt.token] = _Process(attempt, self._clock.now())
+        return process
+
     def _later(self, process: _Process, seconds: float, what: Callable[[], None]) -> None:
         """What a process does next, instead of what it would have done."""
         if process.timer is not None:
@@ -139,7 +144,7 @@ class Processes:
             step=attempt.step,
             token=attempt.token,
             started_at=process.began,
-            finished_at=datetime.now(UTC),
+            finished_at=self._clock.now(),
             ending=TreeEnding(cause=cause, proved_empty=True),
             **how,
         )

@@ -7,6 +7,7 @@ import sys
 from datetime import UTC, datetime
 
 from toband import __version__
+from toband.alarm.alarm_clock import ApsAlarmClock
 from toband.api.server import Server
 from toband.app.provider_choice import providers_of
 from toband.config import Config
@@ -17,6 +18,7 @@ from toband.file_watch.definition_memory import RememberedFiles, reader_of_defin
 from toband.file_watch.own_files import OwnFiles, printed_to
 from toband.file_watch.watched_paths import WatchedPaths
 from toband.installation import database_known_by, owner_of
+from toband.ports import AlarmClock
 from toband.sandbox.worker_pool import ProcessSandbox
 from toband.secret_backends.key_file import find_key_file
 from toband.state_dir import StateDir
@@ -83,6 +85,7 @@ class Adapters:
         self.calendar_files = HostCalendarFiles()
         self.disk = StateDisk(config.state_dir, self.store.file)
         self.descriptors = OwnDescriptors()
+        self.alarm: AlarmClock = ApsAlarmClock()
         self.server = Server(config.server_limits)
         logs = [path for path in (config.log_file, *printed_to()) if path]
         self.watched_paths = WatchedPaths(

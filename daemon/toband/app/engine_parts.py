@@ -16,7 +16,6 @@ import uuid_utils
 from toban.definition.timing.business_days import default_calendar
 from toban.token_text import TokenText
 from toband import __version__
-from toband.alarm.alarm_clock import ApsAlarmClock
 from toband.app.access_parts import AccessParts
 from toband.app.adapters import Adapters, SystemClock
 from toband.app.run_parts import RunParts
@@ -150,7 +149,7 @@ class EngineParts:
             queue=self.runs.queue,
             intake=self.runs.intake,
             clock=clock,
-            alarm=ApsAlarmClock(),
+            alarm=adapters.alarm,
             admission=admission,
             conditions=health,
             blackouts=blackouts,
