@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
@@ -137,8 +136,6 @@ def on_virtual_time(loop: VirtualLoop, clock: VirtualClock) -> Iterator[None]:
     with ExitStack() as patches:
         for path, seconds in HEARTBEATS.items():
             patches.enter_context(patch(path, seconds))
-        for name, days in (("FIRES_KEPT", 21), ("EVENTS_KEPT", 14)):
-            patches.enter_context(patch(f"toband.engine.retention.row_retention.{name}", timedelta(days=days)))
         for module in ("toband.app.engine_parts", "toband.store.rows.definition_events"):
             patches.enter_context(patch(f"{module}.uuid_utils", ids))
         patches.enter_context(waiting_for_commits(loop))

@@ -19,7 +19,11 @@ BEFORE_CLOCKS_CHANGE = datetime(2027, 3, 11, tzinfo=UTC)
 """On 14 March in New York, on the 28th in Berlin, and in Casablanca twice around Ramadan."""
 
 
-SHORT = {"retention.age": "4d", "retention.audit": "4d", "limits.total_logs": "1GiB"}
+SHORT = {
+    **{f"retention.{name}": "4d" for name in ("age", "audit", "requests", "ledger", "events", "tokens")},
+    "retention.versions": "3",
+    "limits.total_logs": "1GiB",
+}
 
 
 def live(injected: Callable[[DaemonLife], None], *, days: float, workflows: int) -> Report:

@@ -27,7 +27,16 @@ START = datetime(2027, 1, 4, tzinfo=UTC)
 DOWN = timedelta(minutes=7)
 """How long no daemon runs at the end of each week."""
 SHOWN = 20
-SETTINGS = {"retention.age": "14d", "retention.audit": "21d", "limits.total_logs": "1GiB"}
+SETTINGS = {
+    "retention.age": "14d",
+    "retention.audit": "21d",
+    "retention.requests": "7d",
+    "retention.ledger": "21d",
+    "retention.events": "14d",
+    "retention.tokens": "21d",
+    "retention.versions": "3",
+    "limits.total_logs": "1GiB",
+}
 """Shorter than the first part of the soak, after which nothing may grow."""
 
 

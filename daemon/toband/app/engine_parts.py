@@ -39,7 +39,7 @@ from toband.engine.health.doctor import Doctor
 from toband.engine.health.health_conditions import Health
 from toband.engine.retention.collector import RetentionCollector
 from toband.engine.retention.retention_policy import Rules
-from toband.engine.retention.row_retention import RowRetention
+from toband.engine.retention.row_retention import RowLimits, RowRetention
 from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.log_stream import LogStreams
 from toband.engine.runs.resource_sampling import ResourceSampler
@@ -107,7 +107,6 @@ class EngineParts:
             conditions=health,
             remove_audit=self.audit_log.remove_old,
         )
-        self.row_retention = RowRetention(store=store, clock=clock)
         self.runs = RunParts(
             config,
             adapters,
@@ -125,6 +124,9 @@ class EngineParts:
         )
         self.permissions = Permissions(store, self.runs.rights_of)
         self.access = AccessParts(config, store, clock, self.runs.active.run, admin=admin)
+        self.row_retention = RowRetention(
+            store=store, clock=clock, limits=_row_limits(config), forget_tokens=self.access.tokens.forget
+        )
         self.control = RunControl(self.runs.active, store, clock, remove=self.retention.remove)
         self.log_streams = LogStreams(
             store=store,
@@ -267,6 +269,18 @@ def _address_for_steps(doors: Sequence[Door]) -> str:
     """The address in the environment of steps: a socket that requires a credential, as theirs is, if there is one."""
     own = [door.address for door in doors if door.address.startswith("unix://") and door.role is None]
     return own[0] if own else doors[0].address
+
+
+def _row_limits(config: Config) -> RowLimits:
+    return RowLimits(
+        requests=config.keep_requests,
+        ledger=config.keep_ledger,
+        ledger_entries=config.keep_ledger_entries,
+        events=config.keep_events,
+        total_events=config.keep_total_events,
+        tokens=config.keep_tokens,
+        versions=config.keep_versions,
+    )
 
 
 def _retention_rules(config: Config) -> Rules:

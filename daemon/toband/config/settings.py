@@ -93,6 +93,14 @@ class Config:
     keep_audit: float | None
     """Seconds."""
     keep_audit_entries: int | None
+    keep_requests: float | None
+    """Seconds, as the other ages."""
+    keep_ledger: float | None
+    keep_ledger_entries: int | None
+    keep_events: float | None
+    keep_total_events: int | None
+    keep_tokens: float | None
+    keep_versions: int | None
     compress_after: float | None
     secrets_key_file: str
     """Empty: a credential of the systemd unit, or a file in the state directory."""
@@ -149,6 +157,13 @@ class Config:
             "retention.total_bytes": _shown_size(self.keep_total_bytes),
             "retention.audit": _shown_duration(self.keep_audit),
             "retention.audit_entries": _shown_count(self.keep_audit_entries),
+            "retention.requests": _shown_duration(self.keep_requests),
+            "retention.ledger": _shown_duration(self.keep_ledger),
+            "retention.ledger_entries": _shown_count(self.keep_ledger_entries),
+            "retention.events": _shown_duration(self.keep_events),
+            "retention.total_events": _shown_count(self.keep_total_events),
+            "retention.tokens": _shown_duration(self.keep_tokens),
+            "retention.versions": _shown_count(self.keep_versions),
             "retention.compress_after": _shown_duration(self.compress_after),
             "secrets.key_file": self.secrets_key_file,
             **{f"secrets.providers.{name}": each.shown for name, each in sorted(self.secret_providers.items())},

@@ -40,6 +40,10 @@ class AccessStore(Protocol):
         """All of them, the revoked ones too, oldest first."""
         ...
 
+    async def forget_tokens(self, before: datetime) -> Sequence[str]:
+        """Removes some of the tokens that expired or were revoked before then; their ids, none if there are no more."""
+        ...
+
     async def revoke_token(self, token_id: str, at: datetime, by: str) -> bool:
         """False if it was revoked before, or does not exist."""
         ...

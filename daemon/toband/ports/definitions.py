@@ -141,4 +141,12 @@ class DefinitionStore(Protocol):
         """Newest first, with a number below `before`, without source and parsed form."""
         ...
 
+    async def forget_versions(self, before: datetime, keep: int) -> int:
+        """Removes versions that no run uses, except the newest `keep` of each definition; returns their number.
+
+        Of a deleted definition without runs all are removed, if the newest was stored before then; its numbers of runs
+        and versions begin anew. Runs several transactions, so that other writers do not wait long.
+        """
+        ...
+
     async def get_version(self, workflow: str, version: int) -> WorkflowVersion | None: ...

@@ -327,6 +327,8 @@ class RunSpan:
     first: int
     last: int
     oldest_id: str
+    defined: bool = True
+    """Whether the workflow exists; its last run stays then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,8 +32,8 @@ class RetentionStore(Protocol):
     ) -> Sequence[EndedRun]:
         """Oldest first, with an id above `after`; `number_below` needs `workflow`.
 
-        Without active runs, pinned runs, the last run of each workflow, and runs that an active run takes results from
-        or has as its child.
+        Without active runs, pinned runs, the last run of each workflow that exists, and runs that an active run takes
+        results from or has as its child.
         """
         ...
 
@@ -55,6 +55,10 @@ class RetentionStore(Protocol):
 
     async def save_sizes(self, sizes: Mapping[str, RunSize]) -> None:
         """Replaces the sizes of runs, by id; ignores runs that were deleted."""
+        ...
+
+    async def release_space(self, most: int) -> int:
+        """Returns at most that many pages of the database to the file system, and the number that may follow."""
         ...
 
     async def deletable_runs(self, run_ids: Sequence[str]) -> Sequence[str]:

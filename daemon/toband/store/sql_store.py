@@ -20,6 +20,7 @@ from toband.store.rows.events import SqlEvents
 from toband.store.rows.fire_ledger import SqlFires
 from toband.store.rows.ids import SqlIds
 from toband.store.rows.lock_leftovers import SqlLockLeftovers
+from toband.store.rows.old_definitions import SqlOldDefinitions
 from toband.store.rows.retention import SqlRetention
 from toband.store.rows.runs import SqlRuns
 from toband.store.rows.schedules import SqlSchedules
@@ -46,6 +47,7 @@ class SqlStore(
     SqlAccess,
     SqlAudit,
     SqlSecrets,
+    SqlOldDefinitions,
 ):
     """`toband.ports.Store` for `sqlite:///PATH` and `postgresql://HOST/NAME`.
 
@@ -66,6 +68,10 @@ class SqlStore(
                 self._database.checkpoint()
 
         await asyncio.to_thread(call)
+
+    @writing
+    def release_space(self, session: WriteSession, most: int) -> int:
+        return self._database.release_space(session.connection, most)
 
     @reading
     def counts(self, connection: Connection) -> Counts:

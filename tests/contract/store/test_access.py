@@ -38,3 +38,8 @@ async def test_tokens_are_stored_listed_and_revoked(store: Store) -> None:
     # Its name is free again.
     await store.create_token(replace(TOKEN, id="4f00", created_at=AT + timedelta(seconds=2)))
     assert [each.name for each in await store.list_tokens()] == ["ci", "laptop", "ci"]
+
+    assert await store.forget_tokens(AT) == []
+    assert await store.forget_tokens(AT + timedelta(days=1)) == ["1f00"]
+    assert await store.forget_tokens(AT + timedelta(days=91)) == ["2f00"]
+    assert [each.id for each in await store.list_tokens()] == ["4f00"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -60,6 +61,44 @@ async def test_the_last_run_of_a_workflow_and_active_ones_are_not_removable(stor
     assert await store.deletable_runs(asked) == [first.id, only.id, last.id]
     assert await store.delete_runs(asked) == [first.id, only.id, last.id]
     assert {run.id for run in await store.list_runs()} == {active.id, second.id}
+
+
+async def test_the_last_run_of_a_deleted_workflow_is_removable(store: Store) -> None:
+    await with_workflow(store, "backup", "other")
+    only, kept = await over(store), await over(store, "other")
+    assert await ids(store) == []
+    await store.delete_workflow("backup", at=NOW)
+    assert await ids(store) == [only.id]
+    assert {span.workflow: span.defined for span in await store.run_spans()} == {"backup": False, "other": True}
+    assert await store.deletable_runs([kept.id]) == [kept.id]
+
+
+async def test_versions_that_no_run_uses_are_forgotten(store: Store) -> None:
+    await with_workflow(store)
+    old = await over(store)
+    for number in range(2, 6):
+        await store.update_workflow(text(source=f"# {number}"), at=NOW)
+    versions = partial(store.list_versions, "backup")
+    assert await store.forget_versions(later(-9), 5) == 0
+    assert await store.forget_versions(later(-9), 2) == 2
+    assert [each.version for each in await versions()] == [5, 4, 1]
+    await store.delete_runs([old.id])
+    assert await store.forget_versions(later(-9), 2) == 1
+    assert [each.version for each in await versions()] == [5, 4]
+
+
+async def test_nothing_is_left_of_a_deleted_workflow(store: Store) -> None:
+    await with_workflow(store)
+    run = await over(store)
+    await store.delete_workflow("backup", at=NOW)
+    assert await store.forget_versions(later(9), 1) == 0, "a run uses it"
+    await store.delete_runs([run.id])
+    assert await store.forget_versions(later(-9), 1) == 0, "it was stored later"
+    assert await store.forget_versions(later(9), 1) == 1
+    assert await store.list_versions("backup") == []
+    await with_workflow(store)
+    again = await stored_run(store)
+    assert (again.number, again.version) == (1, 1)
 
 
 async def test_a_pinned_run_is_not_removable(store: Store) -> None:
@@ -240,7 +279,10 @@ async def test_between_what_the_runs_of_each_workflow_lie(store: Store) -> None:
     # Runs of a workflow that is gone still are there.
     await store.delete_workflow("b", at=NOW)
     later_found = await spans(store)
-    assert later_found == found | {"a": RunSpan(workflow="a", first=2, last=3, oldest_id=runs["a"][1].id)}
+    assert later_found == found | {
+        "a": RunSpan(workflow="a", first=2, last=3, oldest_id=runs["a"][1].id),
+        "b": replace(found["b"], defined=False),
+    }
 
 
 async def test_sizes_of_more_workflows_than_one_statement_names(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

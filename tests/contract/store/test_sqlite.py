@@ -8,11 +8,12 @@ import stat
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import event, insert, text
 
 from contract.builders import (
     NOW,
@@ -29,11 +30,11 @@ from contract.builders import text as workflow_text
 from contract.event_builders import new_event
 from contract.scheduled import reminder
 from toband.domain.run_model import AttemptState, DeadLetterState, Run, RunState
-from toband.ports import IdKind, StoreError
+from toband.ports import DatabaseOwner, IdKind, StoreError
 from toband.store import SqlStore
 from toband.store.rows.retention import SPANS
 from toband.store.sql.statements import Statement
-from toband.store.sql.tables import metadata
+from toband.store.sql.tables import metadata, run_numbers
 
 
 @pytest.fixture
@@ -101,6 +102,47 @@ async def test_only_the_owner_reads_the_files(empty_url: str) -> None:
     await again.open()
     await again.close()
     assert stat.S_IMODE(path_of(empty_url).stat().st_mode) == 0o600
+
+
+async def test_space_of_deleted_rows_is_returned(empty_url: str) -> None:
+    store = SqlStore(empty_url)
+    await store.open()
+    await fill(store)
+    before = path_of(empty_url).stat().st_size
+    await store._write.do(lambda session: session.connection.exec_driver_sql("DELETE FROM run_numbers"))
+    assert (left := await store.release_space(100)) > 0
+    assert await store.release_space(100_000) == 0 < left
+    await store.checkpoint()
+    assert path_of(empty_url).stat().st_size < before / 2
+    assert not (await store.inspect()).problems
+    await store.close()
+
+
+async def test_a_database_of_an_older_release_can_shrink_after_a_start(empty_url: str) -> None:
+    path = path_of(empty_url)
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA auto_vacuum = NONE")
+        connection.execute("CREATE TABLE before (it)")
+        connection.commit()
+    owner = DatabaseOwner(
+        installation="i", machine="m", host="h", pid=1, state_dir="/s", since=datetime(2026, 1, 1, tzinfo=UTC)
+    )
+    store = SqlStore(empty_url, owner)
+    await store.open()
+    with store._database.reader.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA auto_vacuum").scalar() == 2
+    await fill(store)
+    await store._write.do(lambda session: session.connection.exec_driver_sql("DELETE FROM run_numbers"))
+    assert await store.release_space(100) > 0
+    assert not (await store.inspect()).problems
+    await store.close()
+
+
+async def fill(store: SqlStore) -> None:
+    rows = [{"workflow": f"{number}-{'x' * 3000}", "last": 1} for number in range(1000)]
+    await store._write.do(lambda session: session.connection.execute(insert(run_numbers), rows))
+    await store.checkpoint()
 
 
 async def test_a_file_that_is_something_else(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ class TokenStore(Protocol):
 
     async def list_tokens(self) -> Sequence[StoredToken]: ...
 
+    async def forget_tokens(self, before: datetime) -> Sequence[str]: ...
+
     async def revoke_token(self, token_id: str, at: datetime, by: str) -> bool: ...
 
     async def note_token_use(self, token_id: str, at: datetime) -> None: ...
@@ -123,6 +125,13 @@ class Tokens:
         self._by_id[token.id] = revoked
         self._streams.end(token.id, _revoked())
         return revoked
+
+    async def forget(self, before: datetime) -> None:
+        """Removes those that ended before then. Raises StoreError."""
+        while gone := await self._store.forget_tokens(before):
+            for token_id in gone:
+                self._by_id.pop(token_id, None)
+                self._used.pop(token_id, None)
 
     async def note_uses(self) -> None:
         """Writes the last uses down, until it is cancelled."""

@@ -84,8 +84,8 @@ class RemovalPlanner:
     async def _suspects(self, now: datetime, *, by_size: bool) -> Sequence[_Suspect]:
         """In order of name."""
         own = await self._store.retention_rules()
-        # The last run of a workflow stays: where it is the only one, nothing goes.
-        spans = [span for span in await self._store.run_spans() if span.first < span.last]
+        # The last run of a workflow stays as long as the workflow exists: where it is the only one, nothing goes.
+        spans = [span for span in await self._store.run_spans() if span.first < span.last or not span.defined]
         rules = {span.workflow: self._rules.of_workflow(own.get(span.workflow)) for span in spans}
         sizes: Mapping[str, int] = {}
         if by_size:

@@ -1,40 +1,91 @@
-"""Row retention: how long idempotency keys, lines of the fire ledger, ended schedules and events stay stored."""
+"""Row retention: how long rows that do not belong to a run stay stored, and free space of the database is returned."""
 
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import structlog
 
 from toband.ports import Clock, Store, StoreError
 
-REQUESTS_KEPT = timedelta(days=7)
-FIRES_KEPT = timedelta(days=90)
-FIRES_MOST = 1000
-"""Lines of the fire ledger per schedule."""
-EVENTS_KEPT = timedelta(days=30)
-EVENTS_MOST = 100_000
 PASSES = 3600.0
 """Seconds between two passes."""
+PAGES_AT_ONCE = 256
+"""Pages that are returned in one transaction: other writers wait for milliseconds."""
+PACE = 0.2
+"""Seconds between two of these transactions."""
+_ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
+_ANY_NUMBER = 2**31 - 1
 
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowLimits:
+    """Ages in seconds; None: no limit."""
+
+    requests: float | None = None
+    ledger: float | None = None
+    """Lines of the fire ledger, and schedules of subjects that have ended."""
+    ledger_entries: int | None = None
+    """Lines per schedule."""
+    events: float | None = None
+    total_events: int | None = None
+    tokens: float | None = None
+    """Since they expired or were revoked."""
+    versions: int | None = None
+    """Versions of a definition; those of deleted ones, without runs, stay as long as ended tokens."""
+
+
 class RowRetention:
-    def __init__(self, *, store: Store, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        limits: RowLimits,
+        forget_tokens: Callable[[datetime], Awaitable[None]],
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._limits = limits
+        self._forget_tokens = forget_tokens
 
     async def run(self) -> None:
         """Removes old rows periodically, until it is cancelled."""
         while True:
-            now = self._clock.now()
             try:
-                await self._store.forget_requests(now - REQUESTS_KEPT)
-                await self._store.forget_fires(now - FIRES_KEPT, FIRES_MOST)
-                await self._store.forget_schedules(now - FIRES_KEPT)
-                await self._store.forget_events(now - EVENTS_KEPT, EVENTS_MOST)
+                await self.remove()
+                await self._release_space()
             except StoreError as error:
                 log.error("cannot remove old rows", action="housekeeping", error=str(error))
             await asyncio.sleep(PASSES)
+
+    async def remove(self) -> None:
+        """Raises StoreError."""
+        limits, store = self._limits, self._store
+        if limits.requests is not None:
+            await store.forget_requests(self._before(limits.requests))
+        if limits.ledger is not None or limits.ledger_entries is not None:
+            await store.forget_fires(self._before(limits.ledger), limits.ledger_entries or _ANY_NUMBER)
+        if limits.ledger is not None:
+            await store.forget_schedules(self._before(limits.ledger))
+        if limits.events is not None or limits.total_events is not None:
+            await store.forget_events(self._before(limits.events), limits.total_events or _ANY_NUMBER)
+        if limits.tokens is not None:
+            await self._forget_tokens(self._before(limits.tokens))
+        if limits.versions is not None:
+            await store.forget_versions(self._before(limits.tokens), limits.versions)
+
+    async def _release_space(self) -> None:
+        """Raises StoreError."""
+        while True:
+            if not await self._store.release_space(PAGES_AT_ONCE):
+                return
+            await asyncio.sleep(PACE)
+
+    def _before(self, age: float | None) -> datetime:
+        return _ALWAYS if age is None else self._clock.now() - timedelta(seconds=age)

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, update
 
 from toband.domain.identity import Narrowing, Role
 from toband.ports import StoredToken, TokenExistsError
 from toband.store.sql.access_tables import tokens
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.writer import WriteSession
+
+FORGET_AT_ONCE = 500
+"""Tokens removed in one transaction, below the limit of parameters that a statement has in either database."""
 
 _VALID_NAME = select(tokens.c.id).where(tokens.c.name == bindparam("of_name"), tokens.c.revoked_at.is_(None))
 
@@ -51,6 +54,13 @@ class SqlAccess(OpenDatabase):
         if revoked:
             session.audit(f"token {token_id}")
         return revoked
+
+    @writing
+    def forget_tokens(self, session: WriteSession, before: datetime) -> Sequence[str]:
+        ended = or_(tokens.c.revoked_at < before, tokens.c.expires_at < before)
+        gone = list(session.connection.execute(select(tokens.c.id).where(ended).limit(FORGET_AT_ONCE)).scalars())
+        session.connection.execute(delete(tokens).where(tokens.c.id.in_(gone)))
+        return gone
 
     @writing
     def note_token_use(self, session: WriteSession, token_id: str, at: datetime) -> None:

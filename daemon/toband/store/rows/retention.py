@@ -18,6 +18,7 @@ from sqlalchemy import (
     func,
     insert,
     not_,
+    or_,
     select,
     update,
 )
@@ -36,6 +37,7 @@ from toband.store.sql.tables import (
     run_sources,
     runs,
     workflow_retention,
+    workflows,
 )
 from toband.store.sql.writer import WriteSession
 
@@ -44,7 +46,7 @@ _AT_ONCE = 500
 
 _ENDED = not_(among(runs.c.state, ACTIVE_RUNS))
 _others = runs.alias("others")
-# The last run of a workflow shows its health: only DeleteRun removes it.
+# The last run of a workflow shows its health: as long as the workflow exists, only DeleteRun removes it.
 _NOT_LAST = runs.c.number < (
     select(func.max(_others.c.number)).where(_others.c.workflow == runs.c.workflow).correlate(runs).scalar_subquery()
 )
@@ -62,7 +64,8 @@ _NOT_NEEDED = and_(
     not_(exists().where(_parents.c.id == runs.c.parent_run, among(_parents.c.state, ACTIVE_RUNS))),
 )
 _DELETABLE = and_(_ENDED, _NOT_NEEDED, runs.c.pinned_at.is_(None))
-_REMOVABLE = and_(_DELETABLE, _NOT_LAST)
+_GONE = not_(exists().where(workflows.c.name == runs.c.workflow))
+_REMOVABLE = and_(_DELETABLE, or_(_NOT_LAST, _GONE))
 # Jumps from one name to the next along the index: one lookup per workflow, however many runs each has.
 _first_name = select(func.min(runs.c.workflow).label("workflow")).cte("names", recursive=True)
 _NAMES = _first_name.union_all(
@@ -82,6 +85,7 @@ SPANS = select(
     _of_each(func.min(runs.c.number)),
     _of_each(func.max(runs.c.number)),
     _of_each(func.min(runs.c.id)),
+    exists().where(workflows.c.name == _NAMES.c.workflow),
 ).where(_NAMES.c.workflow.is_not(None))
 _BYTES_OF_EACH = (
     select(runs.c.workflow, func.sum(run_sizes.c.bytes))
@@ -108,8 +112,8 @@ class SqlRetention(OpenDatabase):
     @reading
     def run_spans(self, connection: Connection) -> Sequence[RunSpan]:
         return [
-            RunSpan(workflow=workflow, first=first, last=last, oldest_id=oldest_id)
-            for workflow, first, last, oldest_id in connection.execute(SPANS)
+            RunSpan(workflow=workflow, first=first, last=last, oldest_id=oldest_id, defined=bool(defined))
+            for workflow, first, last, oldest_id, defined in connection.execute(SPANS)
         ]
 
     @reading

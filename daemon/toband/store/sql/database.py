@@ -13,6 +13,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from toband.ports import StoreError, StoreGoneError
+from toband.store.sql import free_pages
 
 READERS = 4
 _BUSY_TIMEOUT_MS = 5_000
@@ -60,6 +61,13 @@ class Database:
     def close(self) -> None:
         self.reader.dispose()
         self.writer.dispose()
+
+    def make_shrinkable(self, connection: Connection) -> None:
+        """Lets the file return space without stopping. Takes seconds, once."""
+
+    def release_space(self, connection: Connection, most: int) -> int:
+        """Returns at most that many pages to the file system; the number of pages that may follow."""
+        return 0
 
     def checkpoint(self) -> None:
         """Moves the write-ahead log into the database, without waiting for readers."""
@@ -131,6 +139,12 @@ class SqliteDatabase(Database):
             held.close()
         super().close()
 
+    def make_shrinkable(self, connection: Connection) -> None:
+        free_pages.convert(connection, self.path)
+
+    def release_space(self, connection: Connection, most: int) -> int:
+        return free_pages.release(connection, most)
+
     def checkpoint(self) -> None:
         with self.writer.connect() as connection:
             connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
@@ -144,6 +158,7 @@ class SqliteDatabase(Database):
     def _on_writer(self, connection: Any, _record: object) -> None:
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+        free_pages.begin_small(cursor)
         mode = cursor.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise StoreError(f"cannot use {self.path}: its file system does not support SQLite's WAL mode")

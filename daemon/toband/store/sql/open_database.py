@@ -94,6 +94,7 @@ class OpenDatabase:
                 schema_revision.upgrade(connection)
                 if self._owner is not None:
                     self.claim = ownership.claim(connection, self._owner, take_over=self._take_over)
+                    self._database.make_shrinkable(connection)
             self._database.hold_files()
 
     def _refuse_new(self, missing: str) -> None:
