@@ -1,7 +1,8 @@
 // Command greeting starts a run of the workflow "greeting", follows its log, cancels it, and handles errors.
 //
 //	greeting unix:///run/toband/toban.sock
-//	greeting 127.0.0.1:7070
+//	TOBAN_TOKEN=toban_… greeting 127.0.0.1:7070
+//	TOBAN_TOKEN=toban_… TOBAN_CA=ca.crt greeting toban.example.org:7233
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -35,8 +37,33 @@ func main() {
 	}
 }
 
+// bearer is a token, which each call sends.
+type bearer string
+
+func (token bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(token)}, nil
+}
+
+// RequireTransportSecurity is false for the sake of ports of this machine, which need no TLS.
+func (bearer) RequireTransportSecurity() bool { return false }
+
+func connect(address string) (*grpc.ClientConn, error) {
+	transport := insecure.NewCredentials()
+	if ca := os.Getenv("TOBAN_CA"); ca != "" {
+		var err error
+		if transport, err = credentials.NewClientTLSFromFile(ca, ""); err != nil {
+			return nil, err
+		}
+	}
+	options := []grpc.DialOption{grpc.WithTransportCredentials(transport)}
+	if token := os.Getenv("TOBAN_TOKEN"); token != "" {
+		options = append(options, grpc.WithPerRPCCredentials(bearer(token)))
+	}
+	return grpc.NewClient(address, options...)
+}
+
 func greet(ctx context.Context, address string) error {
-	connection, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	connection, err := connect(address)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,12 @@
 // Starts a run of the workflow "greeting", follows its log, cancels it, and handles errors.
 //
 //     node build/src/client.js unix:///run/toband/toban.sock
-//     node build/src/client.js 127.0.0.1:7070
+//     TOBAN_TOKEN=toban_… node build/src/client.js 127.0.0.1:7070
+//     TOBAN_TOKEN=toban_… TOBAN_CA=ca.crt node build/src/client.js toban.example.org:7233
 
-import { credentials, loadPackageDefinition, type requestCallback } from "@grpc/grpc-js";
+import { credentials, InterceptingCall, type Interceptor, loadPackageDefinition, type requestCallback } from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
+import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 
 import { errorInfo, violations } from "./errors";
@@ -114,6 +116,23 @@ async function greet(runs: RunServiceClient): Promise<void> {
   await refused(cancel(runs, run.id), "RUN_ALREADY_TERMINAL");
 }
 
+// Sends the token with each call.
+function bearer(token: string): Interceptor {
+  return (options, next) =>
+    new InterceptingCall(next(options), {
+      start(metadata, listener, begin) {
+        metadata.set("authorization", `Bearer ${token}`);
+        begin(metadata, listener);
+      },
+    });
+}
+
+function connect(address: string): RunServiceClient {
+  const { TOBAN_CA: ca, TOBAN_TOKEN: token } = process.env;
+  const transport = ca ? credentials.createSsl(readFileSync(ca)) : credentials.createInsecure();
+  return new toban.v1.RunService(address, transport, { interceptors: token ? [bearer(token)] : [] });
+}
+
 async function main(): Promise<void> {
   const address = process.argv[2];
   if (process.argv.length !== 3 || !address) {
@@ -121,7 +140,7 @@ async function main(): Promise<void> {
     process.exitCode = 2;
     return;
   }
-  const runs = new toban.v1.RunService(address, credentials.createInsecure());
+  const runs = connect(address);
   try {
     await greet(runs);
   } catch (error) {

@@ -6,12 +6,19 @@ import com.google.protobuf.Value;
 import com.google.rpc.BadRequest;
 import com.google.rpc.ErrorInfo;
 import com.google.rpc.Status;
+import io.grpc.ChannelCredentials;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
+import io.grpc.ManagedChannelBuilder;
+import io.grpc.Metadata;
 import io.grpc.StatusRuntimeException;
+import io.grpc.TlsChannelCredentials;
 import io.grpc.protobuf.StatusProto;
+import io.grpc.stub.MetadataUtils;
 import java.io.ByteArrayOutputStream;
+import java.io.File;
+import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -35,7 +42,8 @@ import toban.v1.StreamLogsResponse;
  *
  * <pre>
  * java -jar target/greeting.jar unix:///run/toband/toban.sock
- * java -jar target/greeting.jar 127.0.0.1:7070
+ * TOBAN_TOKEN=toban_… java -jar target/greeting.jar 127.0.0.1:7070
+ * TOBAN_TOKEN=toban_… TOBAN_CA=ca.crt java -jar target/greeting.jar toban.example.org:7233
  * </pre>
  */
 public final class Client {
@@ -47,13 +55,27 @@ public final class Client {
         stub = RunServiceGrpc.newBlockingStub(channel);
     }
 
-    public static void main(String[] arguments) throws InterruptedException {
+    private static ManagedChannel connect(String address) throws IOException {
+        String ca = System.getenv("TOBAN_CA");
+        ChannelCredentials transport = ca == null
+                ? InsecureChannelCredentials.create()
+                : TlsChannelCredentials.newBuilder().trustManager(new File(ca)).build();
+        ManagedChannelBuilder<?> builder = Grpc.newChannelBuilder(address, transport);
+        String token = System.getenv("TOBAN_TOKEN");
+        if (token != null) {
+            Metadata headers = new Metadata();
+            headers.put(Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER), "Bearer " + token);
+            builder.intercept(MetadataUtils.newAttachHeadersInterceptor(headers));
+        }
+        return builder.build();
+    }
+
+    public static void main(String[] arguments) throws InterruptedException, IOException {
         if (arguments.length != 1) {
             System.err.println("usage: java -jar target/greeting.jar ADDRESS");
             System.exit(2);
         }
-        ManagedChannel channel =
-                Grpc.newChannelBuilder(arguments[0], InsecureChannelCredentials.create()).build();
+        ManagedChannel channel = connect(arguments[0]);
         int code = 0;
         try {
             new Client(channel).greet();
