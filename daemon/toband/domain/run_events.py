@@ -200,12 +200,19 @@ class DecisionMade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitBegun:
-    """What a `wait` step waits for is known. `attempts` says which of its attempts was meant."""
+class BegunWait:
+    """What a `wait` step waits for. `attempts` says which of its attempts was meant."""
 
     step: str
     attempts: int
     awaited: Awaited
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitsBegun:
+    """What these `wait` steps wait for is known."""
+
+    waits: tuple[BegunWait, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +282,7 @@ Event: TypeAlias = (
     | IterationDue
     | StepTimeoutPassed
     | DecisionMade
-    | WaitBegun
+    | WaitsBegun
     | WaitFailed
     | WaitOver
     | PauseRequested
@@ -351,7 +358,7 @@ class StartStepTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginWait:
-    """Asks for WaitBegun or WaitFailed."""
+    """Asks for WaitsBegun or WaitFailed."""
 
     step: str
 

@@ -64,9 +64,9 @@ from toband.domain.run_events import (
     StepTimeoutPassed,
     StopAttempt,
     StopCollection,
-    WaitBegun,
     WaitFailed,
     WaitOver,
+    WaitsBegun,
 )
 from toband.domain.run_index import moving
 from toband.domain.run_model import (
@@ -129,8 +129,8 @@ def transition(plan: Plan, run: Run, event: Event, *, at: datetime, ids: Ids) ->
             _step_timed_out(draft, event)
         case DecisionMade():
             _decided(draft, event)
-        case WaitBegun():
-            _wait_begun(draft, event)
+        case WaitsBegun():
+            _waits_begun(draft, event)
         case WaitFailed():
             _wait_failed(draft, event)
         case WaitOver():
@@ -525,11 +525,12 @@ def _decided(draft: RunMutation, event: DecisionMade) -> None:
         attempt_failed(draft, step.id, run_texts.rejected(event.by, event.note), ErrorClass.NON_RETRYABLE)
 
 
-def _wait_begun(draft: RunMutation, event: WaitBegun) -> None:
-    step = _waiting(draft, event.step, event.attempts)
-    if step is not None and step.awaited is None:
-        draft.set(step.id, awaited=event.awaited)
-        draft.effects.append(KeepWaiting(step=step.id))
+def _waits_begun(draft: RunMutation, event: WaitsBegun) -> None:
+    for wait in event.waits:
+        step = _waiting(draft, wait.step, wait.attempts)
+        if step is not None and step.awaited is None:
+            draft.set(step.id, awaited=wait.awaited)
+            draft.effects.append(KeepWaiting(step=step.id))
 
 
 def _wait_failed(draft: RunMutation, event: WaitFailed) -> None:

@@ -19,6 +19,7 @@ from toband.domain.run_events import (
     AttemptStarted,
     AttemptVoided,
     BeginWait,
+    BegunWait,
     ChildEnded,
     CollectionFailed,
     CollectOutputs,
@@ -47,9 +48,9 @@ from toband.domain.run_events import (
     StepTimeoutPassed,
     StopAttempt,
     StopCollection,
-    WaitBegun,
     WaitFailed,
     WaitOver,
+    WaitsBegun,
     not_started,
 )
 from toband.domain.run_model import (
@@ -256,7 +257,7 @@ class Simulator:
             self.ask(due, WaitFailed(step=name, attempts=step.attempts, error="it has no value"))
             return
         awaited = Awaited(events=wait.events, file=wait.file)
-        self.ask(due, WaitBegun(step=name, attempts=step.attempts, awaited=awaited))
+        self.ask(due, WaitsBegun(waits=(BegunWait(step=name, attempts=step.attempts, awaited=awaited),)))
 
     def come(self, name: str) -> None:
         """What a step waits for comes, whether or not it waits for it now."""

@@ -21,7 +21,7 @@ from toban.definition import RenderError, references, wait_end
 from toband import failpoints
 from toband.backoff import Backoff
 from toband.domain.emitted_events import Emitted
-from toband.domain.run_events import Event, WaitBegun, WaitFailed, WaitOver
+from toband.domain.run_events import BegunWait, Event, WaitFailed, WaitOver, WaitsBegun
 from toband.domain.run_model import Awaited, StepRun
 from toband.engine.execution.dispatcher import PASSING
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
@@ -35,6 +35,9 @@ from toband.ports import AwaitedFiles, Clock, EventStore, StoreError
 
 AT_ONCE = 0.02
 """Seconds of judging an event before other tasks get their turn."""
+
+SAVED_TOGETHER = 500
+"""Waits of one run that begin in one transaction."""
 
 log = structlog.get_logger()
 
@@ -83,6 +86,8 @@ class StepWaits:
         """By event type."""
         self._beginning: dict[str, set[asyncio.Future[None]]] = {}
         """By event type: waits whose first event is known, and which are not saved yet."""
+        self._unsaved: dict[str, list[tuple[BegunWait, asyncio.Future[None]]]] = {}
+        """By run, while some are being saved."""
         self._times = WaitClock(clock, self._over)
         self._files = FileWaits(files, clock, self._over, start)
         announcing.awaited = self.awaits
@@ -138,11 +143,36 @@ class StepWaits:
             if types:
                 awaited = replace(awaited, events=types, after=await self._events.last_event())
             failpoints.hit("wait.begin")
-            await actor.ask(WaitBegun(step=step.id, attempts=step.attempts, awaited=awaited))
+            await self._save(actor, BegunWait(step=step.id, attempts=step.attempts, awaited=awaited))
         finally:
             begun.set_result(None)
             for event_type in types:
                 self._beginning[event_type].discard(begun)
+
+    async def _save(self, actor: RunActor, wait: BegunWait) -> None:
+        """Returns when the wait is saved. Those of a run that come meanwhile share the next change of the run."""
+        saved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        unsaved = self._unsaved.get(actor.run.id)
+        if unsaved is None:
+            self._unsaved[actor.run.id] = [(wait, saved)]
+            self._start(self._save_all(actor))
+        else:
+            unsaved.append((wait, saved))
+        await saved
+
+    async def _save_all(self, actor: RunActor) -> None:
+        unsaved = self._unsaved[actor.run.id]
+        while unsaved:
+            saving, unsaved[:SAVED_TOGETHER] = unsaved[:SAVED_TOGETHER], []
+            try:
+                await actor.ask(WaitsBegun(waits=tuple(wait for wait, _ in saving)))
+            except Exception as error:
+                for _, saved in saving:
+                    saved.set_exception(error)
+            else:
+                for _, saved in saving:
+                    saved.set_result(None)
+        del self._unsaved[actor.run.id]
 
     async def _rendered(self, actor: RunActor, step: StepRun) -> Awaited:
         """Raises RenderError, OSError."""
