@@ -87,6 +87,8 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
         "rows",
         "items",
         "log",
+        "plain",
+        "masked",
         "trigger",
         "memory",
         "help",
@@ -112,6 +114,8 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
             "rows",
             "items",
             "log",
+            "plain",
+            "masked",
             "help",
             "list",
             "tab",
@@ -139,6 +143,8 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
         "rows": {"at_most": 1.3},
         "items": {"at_most": 1.3},
         "log": {"at_least": 0.4},
+        "plain": {"at_least": 0.5},
+        "masked": {"at_least": 50, "of_ours": True},
         "trigger": None,
         "memory": {"at_most": 90},
         "help": {"at_most": 6},
@@ -182,6 +188,19 @@ def test_allows_something_beyond_the_share_of_the_floor(ours: float, holds: bool
     )
     assert result.holds is holds
     assert result.ratio == ours / 200, "what is told is the plain ratio"
+
+
+@pytest.mark.parametrize(("ours", "holds"), [(51.0, True), (49.0, False)])
+def test_a_limit_of_the_figure_itself_does_not_depend_on_the_floor(ours: float, holds: bool) -> None:
+    result = Result(
+        name="masked",
+        what="",
+        floor=Series(unit="MB/s", samples=[10.0]),
+        ours=Series(unit="MB/s", samples=[ours]),
+        target=Target(at_least=50, of_ours=True),
+    )
+    assert result.holds is holds
+    assert result.ratio == ours / 10
 
 
 def test_schedules_that_were_moved_too_late_are_moved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@
     apply FILE…              stores definitions
     run WORKFLOW STEPS       from StartRun until the end of the run was seen
     log WORKFLOW SOURCE      from StartRun until a follower has received all of SOURCE
+    secret NAME VALUE WORKFLOW   stores a secret for a workflow
+    printed WORKFLOW         how long the run's only process took, and how much of its output was stored
     trigger WORKFLOW COUNT   from StartRun until the step's process runs, COUNT times
     emit TYPE COUNT          from EmitEvent until the step's process of the one run that it starts runs, COUNT times
     schedule PROGRAM COUNT   stores that many workflows that are due in a distant month
@@ -45,6 +47,8 @@ from toban.v1 import (
     event_pb2_grpc,
     run_pb2,
     run_pb2_grpc,
+    secret_pb2,
+    secret_pb2_grpc,
     system_pb2,
     system_pb2_grpc,
     workflow_pb2,
@@ -61,6 +65,7 @@ class Driver:
     def __init__(self, channel: grpc.Channel) -> None:
         self._events = event_pb2_grpc.EventServiceStub(channel)
         self._runs = run_pb2_grpc.RunServiceStub(channel)
+        self._secrets = secret_pb2_grpc.SecretServiceStub(channel)
         self._workflows = workflow_pb2_grpc.WorkflowServiceStub(channel)
         self._system = system_pb2_grpc.SystemServiceStub(channel)
 
@@ -119,11 +124,27 @@ class Driver:
 
     def _process_started(self, run_id: str) -> float:
         """The start of a run's only process, in seconds since the epoch; waits until the run has ended."""
+        return self._only_process(run_id).started_at.ToNanoseconds() / 1e9
+
+    def _only_process(self, run_id: str) -> run_pb2.ProcessExecution:
+        """Waits until the run has ended."""
         for _ in self._runs.WatchRun(run_pb2.WatchRunRequest(id=run_id), timeout=TIMEOUT):
             pass
         request = run_pb2.ListProcessExecutionsRequest(run_id=run_id)
         (process,) = self._runs.ListProcessExecutions(request, timeout=TIMEOUT).process_executions
-        return process.started_at.ToNanoseconds() / 1e9
+        return process
+
+    def secret(self, name: str, value: str, workflow: str) -> dict[str, Any]:
+        request = secret_pb2.SetSecretRequest(name=name, value=value, workflows=[workflow])
+        self._secrets.SetSecret(request, timeout=TIMEOUT)
+        return {"name": name}
+
+    def printed(self, workflow: str) -> dict[str, Any]:
+        process = self._only_process(self._start(workflow))
+        if process.exit_code != 0 or process.dropped_bytes:
+            raise SystemExit(f"the step did not print everything: {process}")
+        took = process.finished_at.ToNanoseconds() - process.started_at.ToNanoseconds()
+        return {"seconds": took / 1e9, "stored": process.stdout_log_bytes}
 
     def schedule(self, program: str, count: str) -> dict[str, Any]:
         self.hello()

@@ -29,22 +29,30 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A limit of the ratio if there is a floor, else of ours. `plus` is what ours may exceed it by, in its own unit."""
+    """A limit of the ratio if there is a floor, else of ours. `plus` is what ours may exceed it by, in its own unit.
+
+    `of_ours`: it is a limit of ours also with a floor.
+    """
 
     at_most: float | None = None
     at_least: float | None = None
     plus: float = 0.0
+    of_ours: bool = False
 
     def holds(self, value: float) -> bool:
         return (self.at_most is None or value <= self.at_most) and (self.at_least is None or value >= self.at_least)
 
     def __str__(self) -> str:
         limit = f"<= {self.at_most:g}" if self.at_most is not None else f">= {self.at_least:g}"
+        if self.of_ours:
+            return f"ours {limit}"
         return f"{limit}, +{self.plus:g}" if self.plus else limit
 
-    def to_json(self) -> dict[str, float]:
+    def to_json(self) -> dict[str, float | bool]:
         name, value = ("at_most", self.at_most) if self.at_most is not None else ("at_least", self.at_least)
         assert value is not None
+        if self.of_ours:
+            return {name: value, "of_ours": True}
         return {name: value, "plus": self.plus} if self.plus else {name: value}
 
 
@@ -74,7 +82,9 @@ class Result:
         if self.target is None:
             return None
         judged = self.ours.median - self.target.plus
-        return self.target.holds(judged if self.floor is None else judged / self.floor.median)
+        if self.floor is None or self.target.of_ours:
+            return self.target.holds(judged)
+        return self.target.holds(judged / self.floor.median)
 
     def to_json(self) -> dict[str, Any]:
         made: dict[str, Any] = {"what": self.what, "ours": self.ours.to_json()}

@@ -41,6 +41,18 @@ def log(source: Path) -> str:
     return _workflow("log", "prints a file", [f"  - {{name: print, {_exec('cat', str(source))}}}"])
 
 
+def printing(name: str, source: Path, secrets: int) -> str:
+    """Prints a file, with that many secrets in its environment."""
+    env = {f"SECRET_{number}": f"{{{{ secrets.{secret_name(number)} }}}}" for number in range(secrets)}
+    return _workflow(
+        name, "prints a file", [f"  - {{name: print, {_exec('cat', str(source))}, env: {json.dumps(env)}}}"]
+    )
+
+
+def secret_name(number: int) -> str:
+    return f"bench_{number}"
+
+
 def single(program: str) -> str:
     return _workflow("single", "one step", [f"  - {{name: only, {_exec(program)}}}"])
 
