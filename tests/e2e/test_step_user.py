@@ -13,44 +13,11 @@ import pytest
 
 from helpers.capable_daemon import DAEMON_USER, STEP_USER, capable_daemon, missing
 from helpers.daemon import Daemon, run_state
+from helpers.hostile_step import ATTACK, NOTHING
 from helpers.processes import children_of
 from toban.v1 import run_pb2
 
 pytestmark = pytest.mark.skipif(missing() != "", reason=f"a daemon with capabilities: {missing()}")
-
-ATTACK = r"""
-try_open() {
-    for file; do
-        (exec 3< "$file") 2>/dev/null && echo "read $file"
-        (exec 3>> "$file") 2>/dev/null && echo "wrote $file"
-    done
-}
-try_open "$state"/toban.db "$state"/toban.db-wal "$state"/installation.json "$state"/spawner.log
-ls "$state" "$state/runs" "$state/runs/.claims" "$(dirname "$TOBAN_OUTPUT")" 2>/dev/null && echo listed
-try_open "$state"/runs/*/attempts/*.log "$(echo "$TOBAN_OUTPUT" | sed 's/out$/log/')"
-( : > "$state/planted" ) 2>/dev/null && echo planted
-( : > "$(dirname "$TOBAN_OUTPUT")/planted" ) 2>/dev/null && echo planted
-for pid in $pids; do
-    try_open /proc/$pid/mem /proc/$pid/environ /proc/$pid/maps
-    ls /proc/$pid/fd >/dev/null 2>&1 && echo "descriptors of $pid"
-    for signal in TERM STOP KILL 0; do kill -$signal $pid 2>/dev/null && echo "signalled $pid"; done
-done
-"$python" - $pids <<'END' 2>/dev/null
-import ctypes, os, socket, sys
-libc = ctypes.CDLL(None, use_errno=True)
-for pid in map(int, sys.argv[1:]):
-    for request in (16, 0x4206):  # PTRACE_ATTACH, PTRACE_SEIZE
-        if libc.ptrace(request, pid, 0, 0) == 0:
-            print("traced", pid)
-    for call in (os.setuid, os.setgid):
-        try:
-            call(os.stat(f"/proc/{pid}").st_uid)
-            print("became", pid)
-        except OSError:
-            pass
-END
-echo over
-"""
 
 
 @pytest.fixture(scope="module")
@@ -101,11 +68,12 @@ def test_an_attacking_step_gets_nowhere(daemon: Daemon) -> None:
     assert len(shims) >= 1
     pids = " ".join(map(str, (daemon.pid, spawner, *shims)))
     env = {"state": str(daemon.state_dir), "pids": pids, "python": daemon.program[8]}
-    env["LD_LIBRARY_PATH"] = daemon.environment["LD_LIBRARY_PATH"]
+    env |= {"config": str(daemon.state_dir / "toband.lock"), "sockets": daemon.socket.removeprefix("unix://")}
+    env |= {name: daemon.environment[name] for name in ("LD_LIBRARY_PATH", "PYTHONHOME")}
     apply(daemon, "attacks", {"name": "a", "run": ATTACK, "env": env, "errexit": False})
     run = daemon.run("attacks")
     assert run_state(run) == "SUCCEEDED", run.error_message
-    assert printed(daemon, run.id) == "over\n"
+    assert printed(daemon, run.id) == NOTHING
     assert os.path.exists(f"/proc/{victim}")
     daemon.cancel(other)
     assert run_state(daemon.wait_run(other)) == "CANCELLED"

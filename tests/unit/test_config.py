@@ -133,6 +133,25 @@ def test_the_state_directory_follows_the_user(monkeypatch: pytest.MonkeyPatch) -
     assert load(None, HOME, {}).state_dir == "/var/lib/toban"
 
 
+def test_the_daemon_of_the_system_does_not_run_steps_as_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    users = {"toban-step"}
+
+    def user(name: str) -> object:
+        if name not in users:
+            raise KeyError(name)
+        return object()
+
+    monkeypatch.setattr("pwd.getpwnam", user)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    system = {"TOBAN_STATE_DIR": "/var/lib/toban"}
+    assert load(None, HOME | system, {}).step_user == "toban-step"
+    assert load(None, HOME, {}).step_user == ""
+    assert loaded('step_user = ""', tmp_path, system).step_user == ""
+    assert loaded('step_user = "www"', tmp_path, system).step_user == "www"
+    users.clear()
+    assert load(None, HOME | system, {}).step_user == ""
+
+
 def test_flags_win_over_the_environment_over_the_file(tmp_path: Path) -> None:
     text = """
 state_dir = "/srv/file"

@@ -101,13 +101,13 @@ class Adapters:
         self.evaluation_sandbox = ProcessSandbox()
         self.parsing_sandbox = ProcessSandbox()
 
-    def premises(self, config: Config, listen: list[str]) -> HostInspection:
+    def premises(self, config: Config) -> HostInspection:
         """The host as the doctor inspects it."""
         return HostInspection(
             state_dir=config.state_dir,
             files=self.files,
             database_file=self.store.file,
-            sockets=[address.removeprefix("unix://") for address in listen if address.startswith("unix://")],
+            sockets={each.path: each.mode for each in config.listen if each.path},
             spawner=lambda: _spawner_of(self.launcher),
             cgroup=lambda: _cgroup_text(self.launcher),
             step_user=config.step_user,

@@ -74,7 +74,6 @@ class EngineParts:
         tools: str,
         started_at: datetime,
     ) -> None:
-        listen = [door.address for door in doors]
         self.health = health
         self.clock = clock
         store, files, launcher = adapters.store, adapters.files, adapters.launcher
@@ -138,7 +137,7 @@ class EngineParts:
         self.run_artifacts = RunArtifacts(store, adapters.artifacts, self.runs.context_of)
         self.doctor = Doctor(
             store=store,
-            premises=adapters.premises(config, listen),
+            premises=adapters.premises(config),
             disk=adapters.disk,
             descriptors=adapters.descriptors,
             clock=clock,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from toband.config.value_checks import is_zone
 
 SYSTEM_STATE_DIR = "/var/lib/toban"
+SYSTEM_STEP_USER = "toban-step"
 
 
 def default_state_dir(environment: Mapping[str, str]) -> str:
@@ -46,6 +47,19 @@ def default_listen(state_dir: str) -> list[str | dict[str, str]]:
         f"unix://{state_dir}/admin.sock",
         {"address": f"unix://{state_dir}/toban.sock", "role": "editor"} | group,
     ]
+
+
+def default_step_user(state_dir: str) -> str:
+    """The daemon of the system does not share its user with steps, where it was installed with a user for them."""
+    if sys.platform == "win32" or state_dir != SYSTEM_STATE_DIR:
+        return ""
+    import pwd
+
+    try:
+        pwd.getpwnam(SYSTEM_STEP_USER)
+    except KeyError:
+        return ""
+    return SYSTEM_STEP_USER
 
 
 def _group_exists(name: str) -> bool:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from toban.definition import format_size
 from toban.definition.scalars.names import check_name
 from toban.definition.scripts.shells import DEFAULT_SHELL
-from toband.config.defaults import default_listen, default_state_dir, host_timezone
+from toband.config.defaults import default_listen, default_state_dir, default_step_user, host_timezone
 from toband.config.keys import FILE_ONLY, KEYS, PATHS
 from toband.config.listeners import check_listen
 from toband.config.server_limits import server_limits
@@ -76,7 +76,7 @@ def load(file: str | None, environment: Mapping[str, str], flags: Mapping[str, A
         locks={key.removeprefix(LOCKS): size for key, size in values.items() if key.startswith(LOCKS)},
         disk_reserve=values.get("disk_reserve"),
         cgroup=values.get("cgroup", "auto"),
-        step_user=values.get("step_user", ""),
+        step_user=values["step_user"] if "step_user" in values else default_step_user(state_dir),
         step_users=values.get("steps.users"),
         step_shells=values.get("steps.shells"),
         step_workspaces=values.get("steps.workspaces"),

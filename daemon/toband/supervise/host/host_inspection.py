@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import toband
 from toband.domain.run_model import Attempt
@@ -49,7 +49,7 @@ _STATE_DIR_WRONG = 0o026
 _RUNS_WRONG = 0o066
 _RUN_WRONG = 0o006
 _DATABASE_WRONG = 0o077
-_SOCKET_WRONG = 0o007
+_ANY = 0o777
 
 
 class HostInspection:
@@ -61,11 +61,12 @@ class HostInspection:
         state_dir: str,
         files: RunFiles,
         database_file: str,
-        sockets: Sequence[str],
+        sockets: Mapping[str, int],
         spawner: Callable[[], int | None],
         cgroup: Callable[[], str],
         step_user: str = "",
     ) -> None:
+        """`sockets` are paths, each with the mode that the configuration gives it."""
         self._state_dir = state_dir
         self._files = files
         self._database_file = database_file
@@ -150,7 +151,7 @@ class HostInspection:
         expected = [(self._state_dir, _STATE_DIR_WRONG), (self._files.root, _RUNS_WRONG)]
         if self._database_file:
             expected += [(self._database_file + end, _DATABASE_WRONG) for end in ("", "-wal", "-shm")]
-        expected += [(path, _SOCKET_WRONG) for path in self._sockets]
+        expected += [(path, _ANY & ~mode) for path, mode in self._sockets.items()]
         for run in _entries(self._files.root):
             if _of_a_run(run):
                 expected += [(run.path, _RUN_WRONG), (self._files.attempts(run.name), _RUN_WRONG)]
