@@ -35,6 +35,12 @@ class SecretsInMemory:
                 raise SecretUnavailableError(name, self.broken[name])
         return {name: self.values[name] for name in names}
 
+    async def known(self, names: Collection[str]) -> Mapping[str, str]:
+        for name in sorted(names):
+            if name in self.broken:
+                raise SecretUnavailableError(name, self.broken[name])
+        return {name: self.values[name] for name in names if name in self.values}
+
     async def check(self, workflow: str, names: Collection[str]) -> Sequence[SecretError]:
         errors: list[SecretError] = []
         for name in sorted(names):

@@ -45,6 +45,7 @@ from toband.ports import (
     SealError,
     SecretKeyError,
     SecretNotFoundError,
+    SecretUnavailableError,
     StoreError,
     StoreFullError,
     TokenExistsError,
@@ -136,6 +137,7 @@ RULES: Mapping[type[Exception], Rule] = {
     errors.ZoneGoneError: Rule(
         FAILED_PRECONDITION, "TIME_ZONE_NOT_FOUND", {"schedule_id": "schedule_id", "timezone": "zone"}
     ),
+    SecretUnavailableError: Rule(FAILED_PRECONDITION, "SECRET_UNAVAILABLE", {"secret": "name"}),
     SecretKeyError: Rule(FAILED_PRECONDITION, "SECRETS_KEY_UNUSABLE"),
     SealError: Rule(FAILED_PRECONDITION, "SECRETS_KEY_UNUSABLE", {"place": "place"}),
     errors.ConfiguredTokenError: Rule(FAILED_PRECONDITION, "TOKEN_IN_CONFIGURATION", {"token": "token"}),

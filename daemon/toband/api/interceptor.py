@@ -15,9 +15,10 @@ from google.protobuf.message import DecodeError, Message
 from toband.api.audited_calls import AuditedCalls
 from toband.api.call_limits import Lanes
 from toband.api.client_limits import ClientLimits
-from toband.api.common_requests import ORIGIN, check_texts
+from toband.api.common_requests import ORIGIN, check_texts, origin_of
 from toband.api.handler import Context, abort
 from toband.api.request_errors import SlowClientError, UnreadableRequestError
+from toband.api.step_requests import mask_request
 from toband.domain.access_rule import AccessRule
 from toband.domain.identity import Identity
 from toband.engine.access import call_identity
@@ -25,6 +26,7 @@ from toband.engine.access.authentication import Authenticator, Credentials
 from toband.engine.access.door import Door
 from toband.engine.access.live_streams import LiveStreams
 from toband.engine.errors import CredentialReason, InvalidCredentialError, NotPermittedError
+from toband.engine.execution.step_maskers import StepMaskers
 from toband.memory_trim import STREAM, Trimmer
 from toband.ports import StoreError, auditing
 
@@ -56,6 +58,7 @@ class CallGate:
     permissions: PermissionCheck
     audit: AuditedCalls
     limits: ClientLimits
+    maskers: StepMaskers
     streams: LiveStreams
     trimmer: Trimmer
 
@@ -203,6 +206,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         try:
             request = _parsed(raw, handler.request_deserializer)
             if rule is not None and identity is not None:
+                if (origin := origin_of(context)) is not None:
+                    await mask_request(self._gate.maskers, method, origin, request)
                 await self._gate.permissions.check(identity, rule, request)
         except Exception as error:
             self._gate.audit.refused(error, method, identity, call_identity.source(), rule, request)

@@ -24,6 +24,7 @@ from toband.engine.access.live_streams import LiveStreams
 from toband.engine.access.login_tokens import LoginTokens
 from toband.engine.access.step_tokens import StepTokens
 from toband.engine.access.tokens import Tokens
+from toband.engine.execution.step_maskers import StepMaskers
 from toband.memory_trim import Trimmer
 from toband.ports import AccessStore, Clock
 from toband.signed_credentials.certificate_reader import read_certificate
@@ -58,7 +59,9 @@ class AccessParts:
             issuers=IssuerIdentities(config.access_issuers, JwtVerifier(config.access_issuers)),
         )
 
-    def gate(self, permissions: PermissionCheck, audit: AuditedCalls, limits: ServerLimits) -> CallGate:
+    def gate(
+        self, permissions: PermissionCheck, audit: AuditedCalls, limits: ServerLimits, maskers: StepMaskers
+    ) -> CallGate:
         return CallGate(
             lanes=Lanes(calls=limits.calls_per_identity, streams=limits.streams_per_identity),
             rules=access_rules(),
@@ -66,6 +69,7 @@ class AccessParts:
             permissions=permissions,
             audit=audit,
             limits=ClientLimits(limits),
+            maskers=maskers,
             streams=self.streams,
             trimmer=Trimmer(),
         )

@@ -21,6 +21,7 @@ from toband.engine.execution.run_locks import RunLocks
 from toband.engine.execution.run_metadata import Notes
 from toband.engine.execution.sealed_params import SealedParams
 from toband.engine.execution.secret_material import StepSecrets
+from toband.engine.execution.step_maskers import StepMaskers
 from toband.engine.execution.step_rules import NO_RULES, StepRules
 from toband.engine.execution.template_scope import TemplateScope
 from toband.engine.health.admission import Admission
@@ -79,6 +80,7 @@ class RunParts:
         self.origins = OriginLookup(store, self.active.run)
         sealed = SealedParams(secrets)
         step_secrets = StepSecrets(source=secrets, sealed=sealed)
+        self.maskers = StepMaskers(step_secrets, self.active.actor)
         self.factory = RunFactory(
             store=store,
             plans=self.plans,
@@ -94,6 +96,7 @@ class RunParts:
             store=store,
             queue=self.queue,
             origins=self.origins,
+            maskers=self.maskers,
             admission=admission,
             start=start,
         )
@@ -117,6 +120,7 @@ class RunParts:
             notes=notes,
             values=adapters.values,
             secrets=step_secrets,
+            maskers=self.maskers,
             clock=clock,
             conditions=health,
             locks=locks,
@@ -158,7 +162,12 @@ class RunParts:
             notes=notes,
             children=children,
             collection=Collection(
-                handing=handing, conditions=health, boot_id=ids.boot_id, most=config.artifact_time, start=start
+                handing=handing,
+                maskers=self.maskers,
+                conditions=health,
+                boot_id=ids.boot_id,
+                most=config.artifact_time,
+                start=start,
             ),
             waits=self.waits,
             seen=seen,

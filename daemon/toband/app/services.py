@@ -55,7 +55,12 @@ async def start_services(
     )
     schedules = ScheduleRpcs(engine.outlook, engine.backfill, store)
     await adapters.server.start(
-        access.gate(engine.permissions, AuditedCalls(engine.audit_log, engine.clock), config.server_limits),
+        access.gate(
+            engine.permissions,
+            AuditedCalls(engine.audit_log, engine.clock),
+            config.server_limits,
+            engine.runs.maskers,
+        ),
         access.logins,
         access=AccessService(
             tokens=access.tokens,

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from toban.definition import Output
 from toban.safe_text import sendable
 from toband.domain.run_model import Artifact, Attempt
+from toband.masker import Masker
 
 
 class ArtifactError(Exception):
@@ -44,6 +45,8 @@ class Collect:
     """The run whose turn the work takes."""
     user: str = ""
     """The user of the step, with whose rights the workspace is read; empty: the daemon's."""
+    masker: Masker | None = None
+    """For the names of files; their contents are stored as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -202,6 +202,13 @@ class SecretSource(Protocol):
         """
         ...
 
+    async def known(self, names: Collection[str]) -> Mapping[str, str]:
+        """The values of those that exist, to keep them out of texts: no step gets them.
+
+        Raises SecretUnavailableError, StoreError.
+        """
+        ...
+
     async def check(self, workflow: str, names: Collection[str]) -> Sequence[SecretError]:
         """Why this workflow cannot use these secrets: unknown or not granted. Reads no value."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from doubles.clock import Clock
+from doubles.secrets import SecretsInMemory
 from helpers.wait import wait_for
 from toban.definition import JobType, Step, Workflow
 from toband.domain.plan import Plan
@@ -19,7 +20,11 @@ from toband.domain.run_events import CollectionFailed, CollectionStopped, Event,
 from toband.domain.run_model import Artifact, Attempt, AttemptState, Run
 from toband.engine.execution import artifact_collection as module
 from toband.engine.execution.artifact_collection import CONDITION, Collection
+from toband.engine.execution.sealed_params import SealedParams
+from toband.engine.execution.secret_material import StepSecrets
+from toband.engine.execution.step_maskers import StepMaskers
 from toband.engine.health.health_conditions import Health
+from toband.masker import Masker
 from toband.ports import ArtifactError, StoppedError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -49,9 +54,11 @@ class Handing:
         self.hangs = False
         self.cancelled = False
         self.gate = asyncio.Event()
+        self.masker: Masker | None = None
 
-    async def keep(self, *_: object, **__: object) -> tuple[tuple[Artifact, ...], str]:
+    async def keep(self, *_: object, **given: Any) -> tuple[tuple[Artifact, ...], str]:
         self.calls += 1
+        self.masker = given["masker"]
         if self.errors:
             last = len(self.errors) == 1 and self.for_ever
             raise self.errors[0] if last else self.errors.pop(0)
@@ -65,9 +72,9 @@ class Handing:
 
 
 class Actor:
-    def __init__(self, timeout: float | None = None) -> None:
+    def __init__(self, timeout: float | None = None, env: Mapping[str, str] | None = None) -> None:
         self.run = Run(id="r", workflow="w", version=1, created_at=NOW)
-        step = Step(id="s", name="s", job_type=JobType.SHELL, target="x", kwargs={}, env={})
+        step = Step(id="s", name="s", job_type=JobType.SHELL, target="x", kwargs={}, env=dict(env or {}))
         step = replace(step, timeout=timeout)
         workflow = Workflow(name="w", title="", labels={}, params={}, env={}, steps={"s": step})
         self.plan = Plan(workflow)
@@ -79,13 +86,28 @@ class Actor:
 
 
 class Scene:
-    def __init__(self, handing: Handing, *, most: float = 3600, timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        handing: Handing,
+        *,
+        most: float = 3600,
+        timeout: float | None = None,
+        secrets: SecretsInMemory | None = None,
+    ) -> None:
+        """With `secrets` the step uses the secret `x`."""
         self.handing = handing
         self.health = Health(Clock(NOW))
         self.tasks: list[asyncio.Task[None]] = []
-        self.actor = Actor(timeout)
+        self.actor = Actor(timeout, {} if secrets is None else {"X": "{{ secrets.x }}"})
+        source = secrets or SecretsInMemory({})
+        step_secrets = StepSecrets(source=source, sealed=SealedParams(source))
         self.collection = Collection(
-            handing=cast(Any, handing), conditions=self.health, boot_id="boot", most=most, start=self._start
+            handing=cast(Any, handing),
+            maskers=StepMaskers(step_secrets, lambda _: cast(Any, self.actor)),
+            conditions=self.health,
+            boot_id="boot",
+            most=most,
+            start=self._start,
         )
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -153,6 +175,19 @@ async def test_what_will_not_pass_fails_at_once(error: Exception, reason: str) -
     scene.begin()
     assert await scene.ended() == CollectionFailed(step="s", token="t", error=reason)
     assert scene.handing.calls == 1
+
+
+async def test_names_of_files_are_not_known_without_the_secrets_of_the_step() -> None:
+    secrets = SecretsInMemory({"x": "s3cret-name"})
+    secrets.broken["x"] = "the vault is closed"
+    scene = Scene(Handing(OSError(errno.EACCES, "denied", "/w/s3cret-name")), secrets=secrets)
+    scene.begin()
+    (condition,) = await wait_for(lambda: scene.health.conditions, "the health does not say so")
+    assert "the vault is closed" in condition.detail
+    assert scene.handing.calls == 0
+    secrets.broken.clear()
+    assert await scene.ended() == CollectionFailed(step="s", token="t", error="cannot keep its outputs: /w/***: denied")
+    assert scene.handing.masker is not None
 
 
 async def test_a_workspace_that_keeps_changing_is_looked_at_a_few_times() -> None:

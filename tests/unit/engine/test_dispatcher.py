@@ -125,6 +125,7 @@ class House:
             notes=cast(Any, Notes()),
             values=cast(Any, None),
             secrets=cast(Any, None),
+            maskers=cast(Any, None),
             clock=Clock(NOW),
             conditions=self.health,
             locks=self.locks,

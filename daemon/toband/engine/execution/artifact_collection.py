@@ -22,8 +22,18 @@ from toband.engine.bounded_work import bounded
 from toband.engine.execution.artifact_flow import ArtifactFlow
 from toband.engine.execution.dispatcher import PASSING
 from toband.engine.execution.run_actor import RunActor
+from toband.engine.execution.step_maskers import StepMaskers
 from toband.engine.health.internal_errors import unexpected
-from toband.ports import ArtifactError, Conditions, HealthStatus, StoppedError
+from toband.masker import Masker
+from toband.ports import (
+    ArtifactError,
+    Conditions,
+    HealthStatus,
+    SealError,
+    SecretUnavailableError,
+    StoppedError,
+    StoreError,
+)
 
 CONDITION = "outputs"
 LEAST = 10.0
@@ -46,12 +56,14 @@ class Collection:
         self,
         *,
         handing: ArtifactFlow,
+        maskers: StepMaskers,
         conditions: Conditions,
         boot_id: str,
         most: float,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._handing = handing
+        self._maskers = maskers
         self._conditions = conditions
         self._boot_id = boot_id
         self._most = most
@@ -94,6 +106,7 @@ class Collection:
         finally:
             del self._stops[token]
             self._recovered(token)
+            self._maskers.drop(token)
         actor.post(event)
 
     def _seconds(self, actor: RunActor, attempt: Attempt) -> float:
@@ -113,28 +126,34 @@ class Collection:
     async def _kept(self, actor: RunActor, attempt: Attempt, final: bool) -> OutputsCollected | CollectionFailed:
         """Retries while the disk refuses writes: the work is done, and must not be lost."""
         backoff, changes = Backoff(), 0
+        masker: Masker | None = None
         while True:
             try:
-                return await self._keep(actor, attempt, final)
+                masker = await self._maskers.of_attempt(actor, attempt)
+                return await self._keep(actor, attempt, final, masker)
             except StoppedError:
                 raise
             except (ArtifactError, RenderError) as error:
-                return _failed(attempt, str(error))
+                return _failed(attempt, _shown(str(error), masker))
+            except (SecretUnavailableError, SealError, StoreError) as error:
+                # Without the values, what the outputs are called may be a secret.
+                self._trouble(attempt, str(error))
             except OSError as error:
+                reason = _shown(_reason(error), masker)
                 changes += error.errno in _CHANGED
                 if error.errno not in PASSING | _CHANGED or changes > _CHANGES_MOST:
-                    return _failed(attempt, f"cannot keep its outputs: {_reason(error)}")
-                self._trouble(attempt, _reason(error))
+                    return _failed(attempt, f"cannot keep its outputs: {reason}")
+                self._trouble(attempt, reason)
             except Exception as error:
                 # Whatever the error is, the run must not wait for outputs that are not being collected.
                 unexpected(f"cannot keep the outputs of run {attempt.run_id}", error)
-                return _failed(attempt, f"unexpected error: {type(error).__name__}: {error}")
+                return _failed(attempt, _shown(f"unexpected error: {type(error).__name__}: {error}", masker))
             await asyncio.sleep(backoff.pause())
 
-    async def _keep(self, actor: RunActor, attempt: Attempt, final: bool) -> OutputsCollected:
+    async def _keep(self, actor: RunActor, attempt: Attempt, final: bool, masker: Masker | None) -> OutputsCollected:
         failpoints.hit("outputs.collect")
         kept, fingerprint = await self._handing.keep(
-            actor.plan, actor.run, attempt, base_dir=actor.base_dir, final=final
+            actor.plan, actor.run, attempt, base_dir=actor.base_dir, final=final, masker=masker
         )
         failpoints.hit("outputs.kept")
         return OutputsCollected(step=attempt.owner, token=attempt.token, artifacts=kept, fingerprint=fingerprint)
@@ -159,6 +178,11 @@ class Collection:
 
 def _failed(attempt: Attempt, error: str) -> CollectionFailed:
     return CollectionFailed(step=attempt.owner, token=attempt.token, error=error)
+
+
+def _shown(text: str, masker: Masker | None) -> str:
+    """A text that may name files of the step."""
+    return text if masker is None else masker.mask_text(text)
 
 
 def _reason(error: OSError) -> str:

@@ -10,6 +10,7 @@ from toban.definition import Input, Output, is_directory
 from toband.domain.plan import Plan
 from toband.domain.run_model import Artifact, Attempt, AttemptState, Run, StepRun
 from toband.engine.execution.launch_spec import Rooms
+from toband.masker import Masker
 from toband.ports import Artifacts, Collect, Placement
 
 
@@ -34,9 +35,12 @@ class ArtifactFlow:
         await self._artifacts.place(workspace, wanted, own=own, run_id=run.id, user=user)
 
     async def keep(
-        self, plan: Plan, run: Run, attempt: Attempt, *, base_dir: str, final: bool
+        self, plan: Plan, run: Run, attempt: Attempt, *, base_dir: str, final: bool, masker: Masker | None = None
     ) -> tuple[tuple[Artifact, ...], str]:
-        """A step's outputs, and the fingerprint of the watched files. Raises ArtifactError, RenderError, OSError."""
+        """A step's outputs, and the fingerprint of the watched files. Raises ArtifactError, RenderError, OSError.
+
+        The masker is for the names of files.
+        """
         step = plan.step(attempt.owner)
         rendered = await self._rooms.rendered(plan, run, attempt, base_dir=base_dir)
         workspace = self._rooms.workspace(run, rendered, base_dir)
@@ -54,6 +58,7 @@ class ArtifactFlow:
                     iteration=attempt.iteration if looping else None,
                     final=final,
                     user=user,
+                    masker=masker,
                 )
             )
         if attempt.state is not AttemptState.COMPLETED:

@@ -36,6 +36,7 @@ from toband.engine.execution.run_actor import RunActor
 from toband.engine.execution.run_locks import RunLocks
 from toband.engine.execution.run_metadata import Notes
 from toband.engine.execution.secret_material import StepSecrets, has_secrets
+from toband.engine.execution.step_maskers import StepMaskers
 from toband.ports import (
     ArtifactError,
     Clock,
@@ -94,6 +95,7 @@ class Dispatcher:
         notes: Notes,
         values: Values,
         secrets: StepSecrets,
+        maskers: StepMaskers,
         clock: Clock,
         conditions: Conditions,
         locks: RunLocks,
@@ -110,6 +112,7 @@ class Dispatcher:
         self._notes = notes
         self._values = values
         self._secrets = secrets
+        self._maskers = maskers
         self._clock = clock
         self._conditions = conditions
         self._check_owner = check_owner
@@ -325,6 +328,8 @@ class Dispatcher:
         failpoints.hit("secrets.revealed")
         if not await self._owns():
             raise StoppedError
+        if material is not None:
+            self._maskers.keep(attempt, material.masked)
         return material
 
     async def _lay_out(self, actor: RunActor, attempt: Attempt, rendered: Rendered) -> None:
@@ -361,6 +366,11 @@ class Dispatcher:
         actor = self._find(run_id)
         if actor is None:
             return
+        if (
+            isinstance(event, AttemptEnded | AttemptLost | AttemptVoided)
+            and not actor.plan.step(event.step.removesuffix(CHECK)).outputs
+        ):
+            self._maskers.drop(event.token)
         if isinstance(event, AttemptEnded) and _size(event) > VALUES_IN_DATABASE:
             self._start(self._report_large(actor, event))
         elif isinstance(event, AttemptEnded | AttemptLost):

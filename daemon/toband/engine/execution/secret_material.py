@@ -94,6 +94,18 @@ class StepSecrets:
         secret = frozenset(name for name, value in params.items() if _PLACEHOLDER.search(str(value)))
         return params | {name: _filled(params[name], values) for name in secret}, secret
 
+    async def known_values(self, plan: Plan, run: Run, attempt_name: str) -> frozenset[str]:
+        """The values that a step which runs was given, as far as they still exist: to mask them.
+
+        Raises SecretUnavailableError, SealError, StoreError.
+        """
+        refs = secret_references(plan.workflow, plan.definition(attempt_name))
+        values = set((await self.source.known(refs.secrets)).values()) if refs.secrets else set()
+        for name in refs.params:
+            if run.params.get(name) is not None:
+                values.add(await self.sealed.value(run, name))
+        return frozenset(values)
+
     async def _values(self, plan: Plan, run: Run, attempt_name: str) -> Mapping[tuple[str, str], str]:
         refs = secret_references(plan.workflow, plan.definition(attempt_name))
         values: dict[tuple[str, str], str] = {}

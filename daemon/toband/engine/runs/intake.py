@@ -18,8 +18,10 @@ from toband.backoff import Backoff
 from toband.domain.emitted_events import Cause, Emitted
 from toband.domain.overlap import QUEUE_LIMIT
 from toband.domain.run_model import Run, Trigger
+from toband.domain.secret_params import is_sealed
 from toband.engine.caller import CallOrigin, OriginLookup
 from toband.engine.errors import QueueFullError, StoppingError
+from toband.engine.execution.step_maskers import StepMaskers
 from toband.engine.health.admission import Admits
 from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_factory import NewRun, RunFactory
@@ -39,6 +41,7 @@ class RunIntake:
         store: RunStore,
         queue: RunQueue,
         origins: OriginLookup,
+        maskers: StepMaskers,
         admission: Admits,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
@@ -47,6 +50,7 @@ class RunIntake:
         self._store = store
         self._queue = queue
         self._origins = origins
+        self._maskers = maskers
         self._admission = admission
         self._start = start
         self._creating: set[asyncio.Task[Any]] = set()
@@ -125,6 +129,13 @@ class RunIntake:
         cause = await self._origins.cause(origin)
         if cause is not None and origin is not None:
             new = replace(new, run=_started_by(cause, new.run, is_caller=origin.is_caller))
+            masker = await self._maskers.of_call(origin)
+            if masker is not None:
+                # Secret parameters are sealed by now.
+                shown = {
+                    name: each if is_sealed(each) else masker.mask_value(each) for name, each in new.run.params.items()
+                }
+                new = replace(new, run=replace(new.run, params=shown))
         return await self._store_and_begin(new, request, requeue=requeue, by=by)
 
     async def scheduled(

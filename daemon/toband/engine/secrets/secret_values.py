@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -69,6 +70,14 @@ class SecretValues:
         values = {name: await self._value(stored[name]) for name in sorted(names)}
         await self._note_use(values, workflow)
         return values
+
+    async def known(self, names: Collection[str]) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        for secret in await self._store.get_secrets(names):
+            # Deleted since it was read: it can be in nothing that comes now.
+            with contextlib.suppress(SecretNotFoundError):
+                found[secret.name] = await self._value(secret)
+        return found
 
     async def check(self, workflow: str, names: Collection[str]) -> Sequence[SecretError]:
         stored = {secret.name: secret for secret in await self._store.get_secrets(names)}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from toban.definition import Output
 from toband.domain.run_model import Artifact
 from toband.ports import ArtifactError, Collect
 from toband.supervise.artifacts.file_copy import Amount, Transfer
-from toband.supervise.artifacts.path_selection import SelectedEntry, check_size, is_pattern, select, tree
+from toband.supervise.artifacts.masked_names import MaskedNames
+from toband.supervise.artifacts.path_selection import EntryKind, SelectedEntry, check_size, is_pattern, select, tree
 from toband.supervise.files.file_budget import Budget, TooMuchError
 from toband.supervise.files.file_user import FileUser, file_user
 from toband.supervise.files.safe_directory import (
@@ -33,7 +36,7 @@ def collect(what: Collect, budget: Budget) -> tuple[Artifact, ...]:
         _own_context(what.context, "keep the outputs") as context,
     ):
         skip = (context.identity,)
-        found = [(output, _found(workspace, output, skip, budget)) for output in what.outputs]
+        found = [(output, _named(what, output, _found(workspace, output, skip, budget))) for output in what.outputs]
         if what.final:
             _miss_none(what, [output for output, entries in found if not entries])
         _check_sizes(workspace, found, budget)
@@ -87,6 +90,24 @@ def _found(
         ) from None
     except (SpecialFileError, TooMuchError, PermissionError) as error:
         raise ArtifactError(f'cannot keep output "{output.name}": {_reason(error)}') from None
+
+
+def _named(what: Collect, output: Output, entries: Sequence[SelectedEntry]) -> Sequence[SelectedEntry]:
+    """The entries with the names that they are stored under. Raises ArtifactError if masking them is impossible."""
+    if what.masker is None:
+        return entries
+    names = MaskedNames(what.masker)
+    named = []
+    for entry in entries:
+        path, target = names.of(entry.path), entry.target
+        if what.masker.mask(os.fsencode(path)) != os.fsencode(path):
+            raise ArtifactError(f'cannot keep output "{output.name}": a secret is spread over names of directories')
+        if entry.kind is EntryKind.LINK:
+            here = posixpath.dirname(entry.path)
+            led_to = posixpath.normpath(posixpath.join(here, target))
+            target = posixpath.relpath(names.of(led_to if led_to != "." else "") or ".", names.of(here) or ".")
+        named.append(replace(entry, path=path, target=target))
+    return sorted(named, key=lambda entry: entry.path)
 
 
 def _check_sizes(
