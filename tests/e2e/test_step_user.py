@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import pwd
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
 from helpers.capable_daemon import DAEMON_USER, STEP_USER, capable_daemon, missing
+from helpers.command import Toban
 from helpers.daemon import Daemon, run_state
 from helpers.hostile_step import ATTACK, NOTHING
 from helpers.processes import children_of
+from helpers.wait import wait_until
 from toban.v1 import run_pb2
 
+STEP_GROUP = "" if missing() else grp.getgrgid(pwd.getpwnam(STEP_USER).pw_gid).gr_name
 pytestmark = pytest.mark.skipif(missing() != "", reason=f"a daemon with capabilities: {missing()}")
 
 
@@ -157,6 +163,28 @@ umask 077; mkdir "$TMPDIR/inner"; echo x > "$TMPDIR/inner/file"; ls /tmp 2>/dev/
         "closed",
     ]
     assert not os.path.exists(directory)
+
+
+@pytest.mark.parametrize("seconds", ["0", "60"])
+def test_secret_files_belong_to_the_step_and_go_with_it(daemon: Daemon, seconds: str) -> None:
+    """Also if the step adds to them, and its supervisor is killed."""
+    Toban(daemon)("secrets", "set", "key", "--workflows", "*", stdin="s3cret of the step")
+    script = """
+cd "$TOBAN_SECRET_FILES"; stat -c '%a %U %G %n' . key; chmod u+w .; mkdir -p a/b; : > a/b/c; chmod 0 a; pwd
+exec sleep $1
+"""
+    step = {"name": "a", "run": script, "args": [seconds], "secret_files": {"key": "{{ secrets.key }}"}}
+    apply(daemon, f"lasts-{seconds}", step)
+    run_id = daemon.start_run(f"lasts-{seconds}")
+    if seconds != "0":
+        pid = daemon.wait_started(run_id, "a")
+        wait_until(lambda: printed(daemon, run_id).count("\n") == 3, "it prints nothing")
+        os.kill(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+    assert run_state(daemon.wait_run(run_id)) == ("SUCCEEDED" if seconds == "0" else "FAILED")
+    *facts, place = printed(daemon, run_id).splitlines()
+    assert facts == [f"500 {STEP_USER} {STEP_GROUP} .", f"400 {STEP_USER} {STEP_GROUP} key"]
+    assert place.startswith("/dev/shm/toban-")
+    wait_until(lambda: not os.path.lexists(place), "the files are left")
 
 
 @pytest.mark.parametrize("user", ["root", "0", DAEMON_USER, "bin"])

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Collection
 
 from toband.domain.run_model import Attempt
+from toband.supervise.files.file_user import owner_of
 from toband.supervise.files.run_directories import remove_tree
 from toband.supervise.files.run_files import RunFiles
 
@@ -73,10 +74,17 @@ class SecretDirectories:
 
 
 def _remove_directory(path: str) -> None:
-    if os.path.islink(path):
-        os.unlink(path)
-    elif os.path.isdir(path):
-        remove_tree(path)
+    """Raises OSError."""
+    try:
+        owner = owner_of(os.lstat(path).st_uid)
+    except FileNotFoundError:
+        return
+    # With the rights of the step, to whom it belongs.
+    with owner or contextlib.nullcontext():
+        if os.path.islink(path):
+            os.unlink(path)
+        elif os.path.isdir(path):
+            remove_tree(path)
 
 
 def _in_memory() -> bool:

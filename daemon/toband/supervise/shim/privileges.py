@@ -142,6 +142,32 @@ def become(uid: int, gid: int, groups: list[int], *, setuid_programs: bool = Fal
     close_others()
 
 
+@contextlib.contextmanager
+def using_files_as(uid: int, gid: int) -> Iterator[None]:
+    """Inside, this process uses files with the rights of that user, who is not root. Not for one with other threads.
+
+    Raises OSError.
+    """
+    if uid == 0:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+    groups = os.getgroups()
+    os.setgroups([])
+    try:
+        _use_files_as(uid, gid)
+        yield
+    finally:
+        _use_files_as(os.geteuid(), os.getegid())
+        os.setgroups(groups)
+
+
+def _use_files_as(uid: int, gid: int) -> None:
+    _libc.setfsgid(ctypes.c_uint(gid))
+    _libc.setfsuid(ctypes.c_uint(uid))
+    # They report no error, but return what was before.
+    if (_libc.setfsgid(ctypes.c_uint(gid)), _libc.setfsuid(ctypes.c_uint(uid))) != (gid, uid):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
 def close_others() -> None:
     """No descriptor but the standard ones reaches the step; one without this call closes those marked for it."""
     if sys.platform == "linux":

@@ -17,7 +17,7 @@ from typing import Any
 if sys.platform == "win32":
     from toband.supervise.shim.windows import win32
 else:
-    from toband.supervise.shim import acl
+    from toband.supervise.shim import acl, privileges
 
 VARIABLE = "TOBAN_SECRET_FILES"
 """In the step's environment: the directory."""
@@ -80,10 +80,22 @@ else:
         if name := _misnamed(material["files"]):
             raise ValueError(f"{name} is not the name of a file")
         clear(directory, material["files"])
+        if owner is None or os.geteuid() in (0, owner[0]):
+            _create(directory, material["files"], owner)
+            return
+        try:
+            # Some programs refuse a key that belongs to another user, or that a group could read.
+            with privileges.using_files_as(*owner):
+                _create(directory, material["files"], None)
+        except PermissionError:
+            # Where there is no file system in memory, the directory is one of the daemon's.
+            _create(directory, material["files"], owner)
+
+    def _create(directory: str, files: Mapping[str, str], owner: tuple[int, int] | None) -> None:
         os.mkdir(directory, 0o700)
         fd = os.open(directory, _DIRECTORY)
         try:
-            for name, text in material["files"].items():
+            for name, text in files.items():
                 _write(fd, name, text.encode(errors="surrogateescape"), owner)
             os.fchmod(fd, 0o500)
             _give(fd, owner, acl.READ | acl.PASS)
@@ -103,7 +115,7 @@ else:
             os.close(fd)
 
     def _give(fd: int, owner: tuple[int, int] | None, rights: int) -> None:
-        """Only root may change an owner; another daemon adds the user to the access list."""
+        """Only root may change an owner; another daemon adds the user to the access list of its own file."""
         if owner is None or owner[0] == os.geteuid():
             return
         if os.geteuid() == 0:
@@ -113,13 +125,20 @@ else:
 
     def clear(directory: str, names: Mapping[str, str]) -> None:
         """Removes the directory if it exists. Its owner may have replaced it by anything: no link is followed."""
-        try:
-            if stat.S_ISLNK(os.lstat(directory).st_mode):
-                os.unlink(directory)
-                return
-            fd = os.open(directory, _DIRECTORY)
-        except OSError:
+        with contextlib.suppress(OSError):
+            facts = os.lstat(directory)
+            if facts.st_uid == os.geteuid() or not privileges.separates_users() or os.geteuid() == 0:
+                _clear(directory, names)
+            else:
+                with privileges.using_files_as(facts.st_uid, facts.st_gid):
+                    _clear(directory, names)
+
+    def _clear(directory: str, names: Mapping[str, str]) -> None:
+        """Raises OSError."""
+        if stat.S_ISLNK(os.lstat(directory).st_mode):
+            os.unlink(directory)
             return
+        fd = os.open(directory, _DIRECTORY)
         try:
             with contextlib.suppress(OSError):
                 os.fchmod(fd, 0o700)
