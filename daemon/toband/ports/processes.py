@@ -44,6 +44,9 @@ class Launch:
     """Absolute paths of files with further variables, and whether they may be missing. Later ones win."""
     env_replaced: Collection[str] = ()
     """Variables of `env` that these files may replace; the others win."""
+    env_allowed: Sequence[str] | None = None
+    env_denied: Sequence[str] = ()
+    """Patterns of the names that these files may set, None: any; and may not set."""
     idle_timeout: float | None = None
     """Seconds without output after which it is ended."""
     user: str = ""

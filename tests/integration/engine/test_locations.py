@@ -89,7 +89,13 @@ def test_the_runs_own_directory_is_fine_but_for_its_records(daemon: Daemon) -> N
 def test_no_artifacts_are_kept_there(daemon: Daemon, other: Path, tmp_path: Path) -> None:
     before = seen(other)
     step = {"workspace": "{{ run.dir }}", "outputs": [{"name": "mine", "path": "mine"}]}
-    for number, (place, reason) in enumerate(((other / "context", STATE), (Path("/proc/self/cwd"), SYSTEMS))):
+    around = daemon.state_dir.parent
+    places = (
+        (other / "context", STATE),
+        (Path("/proc/self/cwd"), SYSTEMS),
+        (around, "contains the daemon's state directory"),
+    )
+    for number, (place, reason) in enumerate(places):
         link = tmp_path / f"later-{number}"
         name = f"kept-{number}"
         daemon.apply(definition(name, step, context_dir=str(link)))

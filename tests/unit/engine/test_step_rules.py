@@ -112,6 +112,22 @@ def test_a_workspace_is_checked_again_when_it_is_known() -> None:
     assert "no step may work in /etc" in rules.launch_refusal(step, {}, False, "/etc")
 
 
+def test_artifacts_are_not_kept_where_only_the_daemon_may_write() -> None:
+    """Steps of another user could otherwise have the daemon write to directories of its own, or of root's."""
+    separate = StepRules(step_user="steps", own_users=OWN)
+    ((path, message),) = problems(separate, "timeout: 1m\ncontext_dir: /var/lib")
+    assert path == "context_dir"
+    assert "an administrator can add it to `steps.workspaces`" in message
+    assert problems(separate, "timeout: 1m\ncontext_dir: artifacts") == []
+    assert [path for path, _ in problems(separate, "timeout: 1m\ncontext_dir: artifacts", "/srv")][:1] == [
+        "context_dir"
+    ]
+    listed = StepRules(step_user="steps", own_users=OWN, workspaces=("/srv/*",))
+    assert problems(listed, "timeout: 1m\ncontext_dir: /srv/kept") == []
+    assert [path for path, _ in problems(listed, "timeout: 1m\ncontext_dir: /var/lib")] == ["context_dir"]
+    assert problems(NO_RULES, "timeout: 1m\ncontext_dir: /srv/kept") == []
+
+
 def test_names_of_variables() -> None:
     rules = StepRules(environment_names=("A", "APP_*"), environment_denied=("APP_SECRET",))
     assert problems(rules, "env: {APP_X: 1}") == []

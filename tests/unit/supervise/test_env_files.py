@@ -158,3 +158,22 @@ def test_a_shortage_is_not_the_fault_of_the_file(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(env_files, "_open", short)
     with pytest.raises(OSError, match="Too many open files"):
         environment(of({}, (tmp_path / "x", True)), guarded=False)
+
+
+def test_names_that_the_configuration_does_not_allow(tmp_path: Path) -> None:
+    """A file is no way around what definitions may set."""
+    file = tmp_path / "env"
+    file.write_text("APP_A=1\nLD_PRELOAD=x\n")
+    boot: dict[str, Any] = {"env": {"PATH": "/bin"}}
+
+    def read(**rules: Any) -> dict[str, str]:
+        return environment(
+            boot | {"env_files": {"files": [[str(file), False]], "replaced": [], **rules}}, guarded=False
+        )
+
+    assert read()["LD_PRELOAD"] == read(allowed=None, denied=["X*"])["LD_PRELOAD"] == "x"
+    with pytest.raises(EnvFileError, match=r"may not set LD_PRELOAD: `steps.environment_denied`"):
+        read(allowed=None, denied=["LD_*"])
+    with pytest.raises(EnvFileError, match=r"may not set LD_PRELOAD: `steps.environment_names`"):
+        read(allowed=["APP_*"], denied=[])
+    assert read(allowed=["APP_*", "LD_*"], denied=[])["APP_A"] == "1"

@@ -63,7 +63,7 @@ class Files(Protocol):
     def event(self, run_id: str) -> str: ...
     def output(self, attempt: Attempt) -> str: ...
     def result(self, attempt: Attempt) -> str: ...
-    def refusal(self, run_id: str, path: str) -> str: ...
+    def refusal(self, run_id: str, path: str, *, stores: bool = False) -> str: ...
     def resolved(self, path: str) -> str: ...
 
 
@@ -148,6 +148,8 @@ class Rooms:
             secrets=secrets,
             env_files=self._env_files(plan, run, step, base_dir),
             env_replaced=replaced,
+            env_allowed=self.rules.environment_names,
+            env_denied=self.rules.environment_denied,
             workspace=workspace,
             timeout=timeout,
             timeout_cause=cause,
@@ -202,8 +204,11 @@ class Rooms:
     def checked_context(self, plan: Plan, run_id: str, base_dir: str) -> str:
         """The context directory, if the run may store artifacts there. Raises ArtifactError."""
         context = self.context(plan, run_id, base_dir)
-        if plan.workflow.context_dir and (reason := self.files.refusal(run_id, context)):
-            raise ArtifactError(f"cannot keep artifacts in {context}: {reason}")
+        if plan.workflow.context_dir:
+            reason = self.files.refusal(run_id, context, stores=True)
+            own = f"{context}/".startswith(f"{self.files.run(run_id)}/")
+            if reason := reason or ("" if own else self.rules.context_refusal(self.files.resolved(context))):
+                raise ArtifactError(f"cannot keep artifacts in {context}: {reason}")
         return context
 
     def context(self, plan: Plan, run_id: str, base_dir: str) -> str:

@@ -44,7 +44,7 @@ class StepRules:
         for name in workflow.env:
             if reason := self.name_refusal(name):
                 yield f"env.{name}", reason
-        if workflow.context_dir and (reason := self._place_refusal(os.path.join(base_dir, workflow.context_dir))):
+        if workflow.context_dir and (reason := self.context_refusal(os.path.join(base_dir, workflow.context_dir))):
             yield "context_dir", reason
         for step in workflow.steps.values():
             if not step.job_type.process:
@@ -108,6 +108,12 @@ class StepRules:
             return ""
         key = "steps.environment_names" if not fits else "steps.environment_denied"
         return f"the variable {name} may not be set: `{key}` in the daemon's configuration does not allow it"
+
+    def context_refusal(self, path: str) -> str:
+        """Of a directory for artifacts, which the daemon writes with its own rights, and not with those of a step."""
+        if self.step_user and self.workspaces is None and os.path.isabs(path):
+            return f"artifacts are written to {path} as the daemon; {_HINT.format('steps.workspaces')}"
+        return self._place_refusal(path)
 
     def _place_refusal(self, path: str) -> str:
         """Of an absolute path; a relative one is in the run's own directory."""

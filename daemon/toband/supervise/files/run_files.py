@@ -93,8 +93,8 @@ class RunFiles:
     def logs_full(self) -> str:
         return f"{self.root}/.logs-full"
 
-    def refusal(self, run_id: str, path: str) -> str:
-        """Why steps of a run may not work in a directory, or store their artifacts there; empty if they may.
+    def refusal(self, run_id: str, path: str, *, stores: bool = False) -> str:
+        """Why steps of a run may not work in a directory, or with `stores` keep artifacts there; empty if they may.
 
         Checks the resolved path. Unrelated errors are left to the code that opens it.
         """
@@ -105,6 +105,9 @@ class RunFiles:
         except (OSError, ValueError):
             return ""
         state = _real(os.path.dirname(self.root))
+        if stores and real != state and _within(state, real):
+            # The names of steps and outputs would lead into it.
+            return f"{path} contains the daemon's state directory; use a directory beside it"
         if not _within(real, state):
             return ""
         own = os.path.join(state, os.path.basename(self.root), run_id)

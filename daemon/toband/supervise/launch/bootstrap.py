@@ -55,4 +55,9 @@ def _secrets(material: SecretMaterial, directory: str) -> dict[str, Any]:
 def _env_files(launch: Launch) -> dict[str, Any] | None:
     if not launch.env_files:
         return None
-    return {"files": [list(each) for each in launch.env_files], "replaced": sorted(launch.env_replaced)}
+    return {
+        "files": [list(each) for each in launch.env_files],
+        "replaced": sorted(launch.env_replaced),
+        "allowed": None if launch.env_allowed is None else list(launch.env_allowed),
+        "denied": list(launch.env_denied),
+    }

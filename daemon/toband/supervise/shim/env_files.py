@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 if sys.platform != "win32":
@@ -48,13 +48,33 @@ def environment(boot: Mapping[str, Any], *, guarded: bool) -> dict[str, str]:
     for path, optional in given["files"]:
         data = _read(path, guarded=guarded)
         if data is not None:
-            found |= parse(data, path)
+            variables = parse(data, path)
+            _check_names(variables, path, given)
+            found |= variables
         elif not optional:
             raise EnvFileError(f"there is no env_file {path}; create it, or mark it as optional")
     # Windows does not distinguish `Path` and `PATH`.
     same = str.upper if sys.platform == "win32" else str
     kept = {same(name) for name in env} - {same(name) for name in given["replaced"]}
     return env | {name: value for name, value in found.items() if same(name) not in kept}
+
+
+def _check_names(names: Collection[str], path: str, given: Mapping[str, Any]) -> None:
+    """Raises EnvFileError for one that definitions may not set either."""
+    allowed, denied = given.get("allowed"), given.get("denied") or ()
+    if allowed is None and not denied:
+        return
+    from fnmatch import fnmatchcase
+
+    for name in names:
+        key = "denied" if any(fnmatchcase(name, each) for each in denied) else ""
+        if allowed is not None and not any(fnmatchcase(name, each) for each in allowed):
+            key = "names"
+        if key:
+            raise EnvFileError(
+                f"the env_file {path} may not set {name}: `steps.environment_{key}` in the daemon's configuration "
+                "does not allow it"
+            )
 
 
 def parse(data: bytes, path: str) -> dict[str, str]:
