@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -21,6 +22,7 @@ from toban.v1 import secret_pb2, secret_pb2_grpc, system_pb2
 VALUE = "s3cret of the database"
 # Before and after the commit; the unit tests have every point.
 POINTS = ("secrets.key_added=kill", "secrets.reencrypted=kill")
+LAUNCHES = ("secrets.revealed=kill", "launch.after_send=kill")
 
 
 def script(path: Path, text: str) -> str:
@@ -77,6 +79,10 @@ def secrets(daemon: Daemon) -> secret_pb2_grpc.SecretServiceStub:
 def condition(daemon: Daemon) -> str:
     health = daemon.system.GetInfo(system_pb2.GetInfoRequest(), timeout=60).health
     return next((each.detail for each in health.conditions if each.name == "secrets"), "")
+
+
+def is_gone(path: str) -> bool:
+    return not os.path.lexists(path)
 
 
 def places_of(value: str, directory: Path) -> list[str]:
@@ -187,20 +193,28 @@ def test_a_lost_key_makes_secrets_unavailable_and_nothing_else(tmp_path: Path) -
 
 
 def test_a_launch_with_secrets_survives_a_kill(tmp_path: Path) -> None:
-    """The values are in no file that it could leave, and the step runs once."""
+    """Before the supervisor has the values, and after: they are in no file that stays, and the step runs once."""
     with running_daemon(tmp_path / "s") as daemon:
         Toban(daemon)("secrets", "set", "db", "--workflows", "*", stdin=VALUE)
         out = tmp_path / "out"
-        define(daemon, "uses", {"a": {"run": f'echo "$X" >> {out}', "env": {"X": "{{ secrets.db }}"}}})
-        daemon.stop()
-        daemon.start({"TOBAN_FAILPOINTS": "secrets.revealed=kill"})
-        run_id = daemon.start_run("uses")
-        daemon.wait()
-        assert places_of(VALUE, daemon.state_dir) == []
-        daemon.start()
-        assert run_state(daemon.wait_run(run_id)) == "SUCCEEDED"
-        assert out.read_text() == f"{VALUE}\n"
-        assert places_of(VALUE, daemon.state_dir) == []
+        script = f'echo "$X"; echo "$X $(cat $TOBAN_SECRET_FILES/key) $TOBAN_SECRET_FILES" >> {out}'
+        uses = {"env": {"X": "{{ secrets.db }}"}, "secret_files": {"key": "{{ secrets.db }}"}}
+        define(daemon, "uses", {"a": {"run": script, **uses}})
+        for point in LAUNCHES:
+            daemon.stop()
+            daemon.start({"TOBAN_FAILPOINTS": point})
+            run_id = daemon.start_run("uses")
+            daemon.wait()
+            assert places_of(VALUE, daemon.state_dir) == []
+            daemon.start()
+            assert run_state(daemon.wait_run(run_id)) == "SUCCEEDED"
+            (line,) = out.read_text().splitlines()
+            out.unlink()
+            said, _, directory = line.rpartition(" ")
+            assert said == f"{VALUE} {VALUE}"
+            assert b"".join(daemon.log_of(run_id).values()) == b"***\n"
+            wait_until(partial(is_gone, directory), "its files are left")
+            assert places_of(VALUE, daemon.state_dir) == []
 
 
 def test_rotation_survives_a_kill(tmp_path: Path) -> None:
