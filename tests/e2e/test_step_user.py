@@ -8,6 +8,7 @@ import os
 import pwd
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from helpers.capable_daemon import DAEMON_USER, STEP_USER, capable_daemon, missi
 from helpers.command import Toban
 from helpers.daemon import Daemon, run_state
 from helpers.hostile_step import ATTACK, NOTHING
-from helpers.processes import children_of
+from helpers.processes import children_of, gone, kill, seen, stat_of
 from helpers.wait import wait_until
 from toban.v1 import run_pb2
 
@@ -163,6 +164,30 @@ umask 077; mkdir "$TMPDIR/inner"; echo x > "$TMPDIR/inner/file"; ls /tmp 2>/dev/
         "closed",
     ]
     assert not os.path.exists(directory)
+
+
+def test_the_doctor_ends_what_killed_supervisors_left() -> None:
+    """The daemon may not read the environment of a step of another user, by which it knows it."""
+    with capable_daemon(environment={"TOBAN_CGROUP": "off"}) as daemon:
+        apply(daemon, "lasts", {"name": "a", "run": "exec sleep 600"})
+        run_id = daemon.start_run("lasts")
+        step = seen(daemon.wait_started(run_id, "a"))
+        found = stat_of(step.pid)
+        assert found is not None
+        shim, (spawner,) = seen(found.parent), map(seen, daemon.children())
+        for process in (seen(daemon.pid), spawner, shim):
+            kill(process, signal.SIGSTOP)
+        daemon.kill()
+        for process in (spawner, shim):
+            kill(process)
+            wait_until(partial(gone, process), "it lives")
+        assert not gone(step)
+        daemon.start()
+        assert run_state(daemon.wait_run(run_id)) == "FAILED"
+        answer = Toban(daemon)("system", "doctor", "--repair", "-o", "json").data
+        (stray,) = (each for each in answer if each["check"] == "stray processes")
+        assert (stray["status"], str(step.pid) in stray["detail"]) == ("repaired", True)
+        assert gone(step)
 
 
 @pytest.mark.parametrize("seconds", ["0", "60"])

@@ -9,6 +9,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import toband
 from toband.domain.run_model import Attempt
@@ -21,12 +22,16 @@ from toband.ports import (
     WrongPath,
 )
 from toband.supervise.artifacts import value_files
+from toband.supervise.files.file_user import FileUser, file_user
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.host.disk import PROBE
 from toband.supervise.launch import end_record
 from toband.supervise.launch.end_record import RecordError
 from toband.supervise.logs.compressed_log import NEW_SUFFIX, SUFFIX
 from toband.supervise.shim import frames
+
+if TYPE_CHECKING:
+    import psutil
 
 if sys.platform == "win32":
     from toband.supervise.shim.windows import win32
@@ -168,12 +173,13 @@ class HostInspection:
         import psutil
 
         below = self._files.root + os.sep
+        user = _known_user(self._step_user)
         found: dict[int, tuple[float, str, str]] = {}
         parents: dict[int, int] = {}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 parents[process.pid] = process.ppid()
-                environment = process.environ()
+                environment = _environment_of(process, user)
                 token = environment.get("TOBAN_ATTEMPT_TOKEN", "")
                 output = environment.get("TOBAN_OUTPUT", "")
                 start = _start_of(process.pid)
@@ -243,6 +249,21 @@ class HostInspection:
             no_files=_no_files(),
             no_network=_no_network(),
         )
+
+
+def _known_user(name: str) -> FileUser | None:
+    with contextlib.suppress(OSError):
+        return file_user(name)
+    return None
+
+
+def _environment_of(process: psutil.Process, user: FileUser | None) -> Mapping[str, str]:
+    """Raises psutil.Error, OSError."""
+    # A daemon that is not root may not look at processes of another user; that user may.
+    if sys.platform == "win32" or user is None or process.uids().real != user.uid:
+        return process.environ()
+    with user:
+        return process.environ()
 
 
 def _seen(attempt: Attempt, fd: int) -> AttemptSeen:
