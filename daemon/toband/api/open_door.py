@@ -19,7 +19,6 @@ import structlog
 from toband.api.client_limits import server_options
 from toband.api.credential_socket import CredentialSocket, serves_logins
 from toband.api.interceptor import CallGate, CallInterceptor
-from toband.api.server_certificate import ServerCertificate
 from toband.api.unix_socket import ListenError, clear_stale, file_identity, made_with
 from toband.config import ServerLimits
 from toband.config.listeners import ListenAddress
@@ -112,6 +111,9 @@ class OpenDoor:
         try:
             if self._listener.tls:
                 required = (self._listener.client_certificates or self._tls.client_certificates) == "required"
+                # It loads a library that takes megabytes.
+                from toband.api.server_certificate import ServerCertificate
+
                 certificate = ServerCertificate(self._tls, require_client=required)
                 port = server.add_secure_port(target, certificate.credentials())
             else:

@@ -14,7 +14,7 @@ from toband.api.call_limits import Lanes
 from toband.api.client_limits import ClientLimits
 from toband.api.interceptor import CallGate, PermissionCheck
 from toband.config import Config, ServerLimits
-from toband.domain.credential_rules import ConfiguredToken, RoleGrant
+from toband.domain.credential_rules import CertificateFacts, ConfiguredToken, RoleGrant
 from toband.domain.identity import Role
 from toband.domain.run_model import Run
 from toband.engine.access.authentication import Authenticator
@@ -27,7 +27,6 @@ from toband.engine.access.tokens import Tokens
 from toband.engine.execution.step_maskers import StepMaskers
 from toband.memory_trim import Trimmer
 from toband.ports import AccessStore, Clock
-from toband.signed_credentials.certificate_reader import read_certificate
 from toband.signed_credentials.jwt_verifier import JwtVerifier
 from toband.state_dir import ADMIN_TOKEN
 
@@ -55,7 +54,7 @@ class AccessParts:
             tokens=self.tokens,
             logins=self.logins,
             steps=self.steps,
-            certificates=CertificateIdentities(config.access_certificates, read_certificate, clock),
+            certificates=CertificateIdentities(config.access_certificates, _certificate_facts, clock),
             issuers=IssuerIdentities(config.access_issuers, JwtVerifier(config.access_issuers)),
         )
 
@@ -90,3 +89,11 @@ def user_name() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return f"uid:{os.getuid()}" if hasattr(os, "getuid") else ""
+
+
+def _certificate_facts(pem: bytes) -> CertificateFacts:
+    """Raises ValueError."""
+    # The library takes megabytes, and most daemons have no client certificates.
+    from toband.signed_credentials.certificate_reader import read_certificate
+
+    return read_certificate(pem)

@@ -1,15 +1,19 @@
-"""Verifies signed tokens (JWT) with the keys of their issuers."""
+"""Verifies signed tokens (JWT) with the keys of their issuers.
+
+PyJWT takes megabytes: it is loaded with the first token.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import jwt
+from typing import TYPE_CHECKING, Any
 
 from toband.domain.credential_rules import IssuerRules
 from toband.ports import BadSignedTokenError
 from toband.signed_credentials.key_sets import KeySet, file_reader, url_reader
+
+if TYPE_CHECKING:
+    import jwt
 
 ALGORITHMS: Mapping[str, Sequence[str]] = {
     "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -28,6 +32,8 @@ class JwtVerifier:
         self._issuers = {each.issuer: (each, _key_set(each)) for each in issuers}
 
     async def verify(self, text: str) -> tuple[str, Mapping[str, Any]]:
+        import jwt
+
         try:
             header = jwt.get_unverified_header(text)
             issuer = jwt.decode(text, options={"verify_signature": False}).get("iss")
@@ -44,6 +50,8 @@ class JwtVerifier:
 
 def _claims(text: str, key: jwt.PyJWK, header: Mapping[str, Any], rules: IssuerRules) -> Mapping[str, Any]:
     """Raises BadSignedTokenError."""
+    import jwt
+
     facts: Mapping[str, Any] = key._jwk_data
     allowed = ALGORITHMS.get(str(facts.get("kty")), ())
     if header.get("alg") not in allowed or facts.get("alg", header["alg"]) != header["alg"]:

@@ -9,13 +9,15 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jwt
 import structlog
 
 from toband.domain.credential_rules import is_safe_key_url
 from toband.ports import BadSignedTokenError
+
+if TYPE_CHECKING:
+    import jwt
 
 FETCH_WITHIN = 5.0
 LARGEST = 1024 * 1024
@@ -95,6 +97,8 @@ def parse_keys(data: bytes) -> Sequence[jwt.PyJWK]:
 
 def _key(data: dict[str, Any]) -> jwt.PyJWK | None:
     """None for a key of a kind that is not known; the others still count."""
+    import jwt
+
     try:
         return jwt.PyJWK(data)
     except jwt.PyJWTError:

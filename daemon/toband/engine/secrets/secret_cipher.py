@@ -1,12 +1,12 @@
-"""Encryption of secrets: AES-256-GCM with a random nonce, bound to the place that the data belongs to."""
+"""Encryption of secrets: AES-256-GCM with a random nonce, bound to the place that the data belongs to.
+
+The library takes megabytes: it is loaded with the first secret.
+"""
 
 from __future__ import annotations
 
 import hmac
 import os
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from toband.ports import SealError
 
@@ -17,16 +17,21 @@ _TAG_BYTES = 16
 
 
 def new_key() -> bytes:
-    return AESGCM.generate_key(bit_length=8 * KEY_BYTES)
+    return os.urandom(KEY_BYTES)
 
 
 def encrypt(key: bytes, data: bytes, place: str) -> bytes:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     nonce = os.urandom(_NONCE_BYTES)
     return _FORMAT + nonce + AESGCM(key).encrypt(nonce, data, place.encode())
 
 
 def decrypt(key: bytes, data: bytes, place: str) -> bytes:
     """Raises SealError if it was encrypted with another key or for another place, or was changed."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     if len(data) < len(_FORMAT) + _NONCE_BYTES + _TAG_BYTES or not data.startswith(_FORMAT):
         raise SealError("decrypt", place, "the stored data is damaged")
     nonce, sealed = data[1 : 1 + _NONCE_BYTES], data[1 + _NONCE_BYTES :]
