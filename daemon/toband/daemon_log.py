@@ -3,18 +3,51 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import sys
-from typing import Any, TextIO, cast
+from collections.abc import Callable
+from typing import Any, Final, TextIO, cast
 
 import structlog
 
+from toband.systemd_journal import JournalSocket, field_name, is_journal
+
+# Of syslog.
+_PRIORITIES: Final = {"debug": "7", "info": "6", "warning": "4", "error": "3", "critical": "2"}
+# Fields of the journal that have other names, or are in every entry already.
+_JOURNAL_NAMES: Final = {"run": "TOBAN_RUN_ID", "run_name": "TOBAN_RUN"}
+_NOT_FIELDS: Final = ("event", "level", "timestamp", "exception")
+
+
+class _RunNames:
+    """Adds the name of the run, such as nightly#12, and its workflow to events about a run."""
+
+    def __init__(self) -> None:
+        self.find: Callable[[str], str] = lambda _: ""
+
+    def __call__(self, _logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        if "run" in event and (name := event.get("run_name") or self.find(str(event["run"]))):
+            event["run_name"] = name
+            event.setdefault("workflow", name.rpartition("#")[0])
+        return event
+
+
+_run_names = _RunNames()
+
+
+def name_runs(find: Callable[[str], str]) -> None:
+    """`find` returns the name of a run by its id; an empty one, if it does not know it. Any thread may call it."""
+    _run_names.find = find
+
 
 class _Sink:
-    """Writes each event to the console in one form and to the file in another."""
+    """Writes each event to the console in one form and to the file in another, and to the journal in a third."""
 
     def __init__(self, console: TextIO, form: str, file: TextIO | None) -> None:
+        # Where standard error is the journal, its entries get fields; a form that was chosen stays.
+        self._journal = JournalSocket() if form == "auto" and _leads_to_journal(console) else None
         tty = console.isatty()
         self._file = _Forgiving(file) if file is not None else None
         self._json = structlog.processors.JSONRenderer(ensure_ascii=False)
@@ -27,7 +60,35 @@ class _Sink:
             line = self._json(logger, method, dict(event))
             self._file.write(f"{line if isinstance(line, str) else line.decode()}\n")
             self._file.flush()
+        if self._journal is not None and self._journal.send(_entry(event)):
+            raise structlog.DropEvent
         return str(self._render(logger, method, event))
+
+
+def _leads_to_journal(console: TextIO) -> bool:
+    try:
+        return is_journal(console.fileno())
+    except (OSError, ValueError):
+        return False
+
+
+def _entry(event: structlog.typing.EventDict) -> dict[str, str]:
+    """The fields of one entry; its message is for people."""
+    values = {key: _text(value) for key, value in event.items() if key not in _NOT_FIELDS}
+    told = " ".join(f"{key}={value}" for key, value in values.items() if key not in ("action", "run"))
+    message = f"{event.get('event', '')} {told}".strip()
+    if "exception" in event:
+        message += f"\n{event['exception']}"
+    return {
+        "MESSAGE": message,
+        "PRIORITY": _PRIORITIES.get(str(event.get("level")), "6"),
+        "SYSLOG_IDENTIFIER": "toband",
+        **{_JOURNAL_NAMES.get(key) or field_name(key): value for key, value in values.items()},
+    }
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
 class _Forgiving:
@@ -63,6 +124,7 @@ def set_up(level: str, form: str, file: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _run_names,
             _Sink(sys.stderr, form, opened),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),

@@ -5,6 +5,10 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
+import socket
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +16,10 @@ import pytest
 import structlog
 
 from toband import daemon_log
+from toband.systemd_journal import JournalSocket, is_journal
 
-# The daemon keeps its log file open for life.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+# The daemon keeps its log file and the socket of the journal open for life.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -110,3 +115,106 @@ def test_a_full_disk_is_no_error_of_who_logs(monkeypatch: pytest.MonkeyPatch) ->
         # What it could not write would be tried again when it is closed.
         with pytest.raises(OSError, match="No space left"):
             full.close()
+
+
+class Journal:
+    """What the journal would get at a socket of a test."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(path)
+        self.socket.settimeout(10)
+
+    def entry(self) -> dict[str, str]:
+        datagram, files, _, _ = socket.recv_fds(self.socket, 1 << 20, 1)
+        for each in files:
+            with open(each, "rb") as file:
+                file.seek(0)
+                datagram = file.read()
+        return fields_of(datagram)
+
+
+def fields_of(entry: bytes) -> dict[str, str]:
+    found = {}
+    while entry:
+        line, _, entry = entry.partition(b"\n")
+        name, separator, value = line.partition(b"=")
+        if not separator:
+            size, entry = int.from_bytes(entry[:8], "little"), entry[8:]
+            value, entry = entry[:size], entry[size + 1 :]
+        found[name.decode()] = value.decode()
+    return found
+
+
+@pytest.fixture
+def journal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal]:
+    # The name of a socket is short, and that of a test may be long.
+    with tempfile.TemporaryDirectory(prefix="tb-") as directory:
+        found = Journal(f"{directory}/socket")
+        monkeypatch.setattr(daemon_log, "JournalSocket", lambda: JournalSocket(found.path))
+        monkeypatch.setattr(daemon_log, "is_journal", lambda _: True)
+        with open(f"{directory}/stderr", "w", encoding="utf-8") as stderr:
+            monkeypatch.setattr(sys, "stderr", stderr)
+            yield found
+        assert Path(f"{directory}/stderr").read_text() == ""
+        found.socket.close()
+
+
+def test_the_journal_gets_fields_and_a_message_for_people(journal: Journal) -> None:
+    daemon_log.set_up("info", "auto", "")
+    daemon_log.name_runs(lambda run: {"0198": "nightly#12"}.get(run, ""))
+    structlog.get_logger().warning("cannot collect", action="collect_failed", run="0198", step="dump", tries=3)
+    assert journal.entry() == {
+        "MESSAGE": "cannot collect step=dump tries=3 run_name=nightly#12 workflow=nightly",
+        "PRIORITY": "4",
+        "SYSLOG_IDENTIFIER": "toband",
+        "TOBAN_ACTION": "collect_failed",
+        "TOBAN_RUN_ID": "0198",
+        "TOBAN_RUN": "nightly#12",
+        "TOBAN_WORKFLOW": "nightly",
+        "TOBAN_STEP": "dump",
+        "TOBAN_TRIES": "3",
+    }
+    daemon_log.name_runs(lambda _: "")
+    structlog.get_logger().error("unknown run", run="0199")
+    assert "TOBAN_RUN" not in journal.entry()
+
+
+def test_a_traceback_and_a_large_value_reach_the_journal_whole(journal: Journal) -> None:
+    daemon_log.set_up("info", "auto", "")
+    try:
+        raise ValueError("no such thing")
+    except ValueError as error:
+        structlog.get_logger().error("failed", exc_info=error, detail="x" * 230_000)
+    entry = journal.entry()
+    assert entry["MESSAGE"].endswith("ValueError: no such thing")
+    assert "\n" in entry["MESSAGE"]
+    assert len(entry["TOBAN_DETAIL"]) == 230_000
+
+
+def test_a_form_that_was_chosen_stays_on_standard_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(daemon_log, "is_journal", lambda _: True)
+    daemon_log.set_up("info", "json", "")
+    structlog.get_logger().info("served")
+    assert json.loads(capsys.readouterr().err)["event"] == "served"
+
+
+def test_a_journal_that_is_away_leaves_standard_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(daemon_log, "JournalSocket", lambda: JournalSocket("/nowhere/socket"))
+    monkeypatch.setattr(daemon_log, "is_journal", lambda _: True)
+    with open(tmp_path / "stderr", "w", encoding="utf-8") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        daemon_log.set_up("info", "auto", "")
+        structlog.get_logger().info("served")
+    assert json.loads((tmp_path / "stderr").read_text())["event"] == "served"
+
+
+def test_the_stream_of_the_journal_is_known_by_its_inode(tmp_path: Path) -> None:
+    with open(tmp_path / "stream", "w", encoding="utf-8") as file:
+        facts = os.fstat(file.fileno())
+        assert is_journal(file.fileno(), {"JOURNAL_STREAM": f"{facts.st_dev}:{facts.st_ino}"})
+        assert not is_journal(file.fileno(), {"JOURNAL_STREAM": f"{facts.st_dev}:{facts.st_ino + 1}"})
+        assert not is_journal(file.fileno(), {})

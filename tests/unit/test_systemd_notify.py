@@ -108,7 +108,7 @@ async def test_the_status_feeds_the_watchdog_and_says_what_the_daemon_does(
         pass
     assert said == f"STATUS={text}"
 
-    status.stopping("stopping (policy wait), 2 steps running", 15)
+    status.stopping("wait", 2, 15)
     while (said := await asyncio.to_thread(received)) == "WATCHDOG=1":
         pass
     assert said == "STOPPING=1\nSTATUS=stopping (policy wait), 2 steps running"

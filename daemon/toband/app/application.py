@@ -11,7 +11,7 @@ import sys
 
 import structlog
 
-from toband import __version__, exit_codes
+from toband import __version__, daemon_log, exit_codes
 from toband.app.access_parts import admin_token_for
 from toband.app.adapters import Adapters, SystemClock
 from toband.app.engine_parts import EngineParts
@@ -134,6 +134,7 @@ class Application:
             tools=self._tools(),
             started_at=self._started_at,
         )
+        daemon_log.name_runs(self._run_name)
         await self._engine.access.tokens.load()
         await self._adapters.launcher.open(self._engine.runs.report)
         await self._engine.runs.recovery.find()
@@ -175,6 +176,10 @@ class Application:
         self._parser.close()
         await self._adapters.close()
 
+    def _run_name(self, run_id: str) -> str:
+        run = self._engine.runs.active.run(run_id)
+        return run.name if run is not None else ""
+
     def _activity(self) -> str:
         runs = self._engine.runs.active.count
         return status_text(runs=runs, steps=self._adapters.launcher.running(), conditions=self._health.conditions)
@@ -192,7 +197,7 @@ class Application:
         """Ends, cancels or detaches active runs while clients are still served."""
         policy, deadline = self._config.stop_policy, self._config.stop_deadline
         # A moment more than the deadline, at which the process ends itself.
-        self._status.stopping(f"stopping (policy {policy}), {running} steps running", deadline + 5)
+        self._status.stopping(policy, running, deadline + 5)
         if self._host is not None:
             self._host.stopping()
         log.info("stopping", action="stopping", policy=policy, running=running)

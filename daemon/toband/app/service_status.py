@@ -50,8 +50,9 @@ class ServiceStatus:
         self._text = describe()
         notify("READY=1", f"STATUS={self._text}", f"MAINPID={os.getpid()}", "WATCHDOG=1")
 
-    def stopping(self, text: str, deadline: float) -> None:
+    def stopping(self, policy: str, steps: int, deadline: float) -> None:
         """From now on the text stays; the service manager waits until the deadline."""
+        text = f"stopping (policy {policy}), {_counted(steps, 'step')} running"
         self._describe = None
         self._text = text
         notify("STOPPING=1", f"STATUS={text}")

@@ -14,6 +14,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+import structlog
+
 from toband.backoff import Backoff
 from toband.domain.emitted_events import Cause, Emitted
 from toband.domain.overlap import QUEUE_LIMIT
@@ -30,6 +32,8 @@ from toband.engine.runs.step_selection import NO_SELECTION, WHAT_FAILED, RetrySe
 from toband.ports import Request, RunStore, StoredWorkflow, StoreError, repeats_recorded_call
 
 T = TypeVar("T")
+
+log = structlog.get_logger()
 
 
 class RunIntake:
@@ -284,6 +288,7 @@ class RunIntake:
 
     def begin(self, new: NewRun, run: Run) -> None:
         """Lets a stored run begin when it is its turn; `run` has its number."""
+        log.info("run created", action="run_created", run=run.id, run_name=run.name, trigger=run.trigger.value)
         self._queue.enter(self._active.add(new.plan, new.base_dir, run))
 
     def begin_if_stored(self, new: NewRun) -> None:

@@ -85,7 +85,7 @@ class ActiveRuns:
         self.on_end(run.workflow)
         if self._drained is not None and not self._actors:
             self._drained.set()
-        log.info("run ended", action="run_ended", run=run.id, workflow=run.workflow, state=run.state.value)
+        log.info("run ended", action="run_ended", run=run.id, run_name=run.name, state=run.state.value)
 
     def actor(self, run_id: str) -> RunActor | None:
         return self._actors.get(run_id)
