@@ -638,6 +638,9 @@ def test_scopes_of_a_pipeline(daemon: Daemon, tmp_path: Path) -> None:
     daemon.apply(PIPELINE, base_dir=str(tmp_path))
     failed = daemon.run("glossary")
     assert (failed.scope, run_state(failed)) == ("full", "FAILED")
+    assert step_states(failed)["provisional"] == "SKIPPED(aborted)", (
+        "it waits for load, although extract is out of scope"
+    )
     assert failed.error_message == "step ドキュメント読み込み (load) failed: exit code 1"
     (tmp_path / "documents").write_text("量子コンピュータ\nwrong\n量子コンピュータ\n")
     failed = daemon.run("glossary")

@@ -30,16 +30,35 @@ _SATISFIED = frozenset({StepState.SUCCEEDED, StepState.INCOMPLETE})
 def settle(draft: RunMutation, waiting: Sequence[str]) -> None:
     """Makes waiting steps ready, or skips them with everything that depends on them."""
     left = list(waiting)
+    passed: set[str] = set()
     while left:
         step = draft.steps[left.pop()]
         if step.state is not StepState.PENDING:
+            if step.skip_reason is SkipReason.SCOPE and step.id not in passed:
+                passed.add(step.id)
+                left += draft.plan.dependents[step.id]
             continue
-        needed = draft.plan.steps[step.id].depends_on
+        needed = _needed(draft, step.id)
         if any(_blocks(draft, draft.steps[name]) for name in needed):
             draft.skip(step.id, SkipReason.UPSTREAM)
             left += draft.plan.dependents[step.id]
         elif all(_satisfies(draft, draft.steps[name]) for name in needed):
             _make_ready(draft, step.id)
+
+
+def _needed(draft: RunMutation, name: str) -> set[str]:
+    """The steps that it waits for. One out of scope stands for those before it, so that the others keep their order."""
+    found: set[str] = set()
+    passed: set[str] = set()
+    left = list(draft.plan.steps[name].depends_on)
+    while left:
+        needed = left.pop()
+        if draft.steps[needed].skip_reason is not SkipReason.SCOPE:
+            found.add(needed)
+        elif needed not in passed:
+            passed.add(needed)
+            left += draft.plan.steps[needed].depends_on
+    return found
 
 
 def _satisfies(draft: RunMutation, step: StepRun) -> bool:

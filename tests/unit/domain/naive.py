@@ -210,10 +210,16 @@ class Interpreter(World):
     def blocks(self, name: str) -> bool:
         return name in self.over and not self.satisfies(name)
 
+    def needed(self, name: str) -> list[str]:
+        found = []
+        for each in self.specs[name].get("depends_on", []):
+            found += self.needed(each) if self.over.get(each) == "SKIPPED(scope)" else [each]
+        return found
+
     def step(self, index: int, name: str) -> Program:
         """One step of the definition: what it waits for, whether it runs, and how often."""
         spec = self.specs[name]
-        needed = spec.get("depends_on", [])
+        needed = self.needed(name)
         yield self.until(lambda: self.begun and (any(map(self.blocks, needed)) or all(map(self.satisfies, needed))))
         if self.ending:
             return self.end(name, f"SKIPPED({self.ending})")
