@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
+import grpc
 import pytest
 
 from helpers.daemon import Daemon, running_daemon
@@ -32,9 +34,19 @@ def daemon(shared: Daemon) -> Iterator[Daemon]:
     for name in names:
         off = workflow_pb2.SetWorkflowEnabledRequest(name=name, enabled=False)
         shared.workflows.SetWorkflowEnabled(off, timeout=20)
-    shared.end_runs()
     for name in names:
-        shared.workflows.DeleteWorkflow(workflow_pb2.DeleteWorkflowRequest(name=name), timeout=20)
+        wait_until(partial(_deleted, shared, name), f"{name} cannot be deleted")
+
+
+def _deleted(daemon: Daemon, name: str) -> bool:
+    """An event that is being decided may still have started a run."""
+    daemon.end_runs()
+    try:
+        daemon.workflows.DeleteWorkflow(workflow_pb2.DeleteWorkflowRequest(name=name), timeout=20)
+    except grpc.RpcError as error:
+        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION  # noqa: PT017
+        return False
+    return True
 
 
 def listening(name: str, on: str, run: str = "true", fields: str = "") -> str:
