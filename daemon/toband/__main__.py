@@ -26,6 +26,7 @@ examples:
   toband                                     serve on the default state directory
   toband --state-dir /srv/toban              serve on another one
   toband --config /etc/toban/toband.toml --check-config
+  toband --config toband.toml --listen tls://0.0.0.0:7233
   TOBAN_LOG_LEVEL=debug toband --listen 127.0.0.1:0
 """
 
@@ -160,7 +161,8 @@ def _parser() -> argparse.ArgumentParser:
         "--listen",
         metavar="ADDRESS",
         action="append",
-        help="unix:///path or 127.0.0.1:PORT (port 0 picks a free one); may be repeated",
+        help="unix:///path, tls://HOST:PORT (see [tls] in the configuration) or, without TLS, 127.0.0.1:PORT; port 0 "
+        "picks a free one; may be repeated",
     )
     parser.add_argument("--database", metavar="URL", help="sqlite:///path or postgresql://…")
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from toban.sdk.address import DEFAULT_PORT as CLIENT_PORT
 from toband.__main__ import main
 from toband.config import Config, ConfigError, load
 from toband.config.listeners import ListenAddress
@@ -222,6 +223,30 @@ listen = [
 
 
 @pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("/run/a.sock", "unix:///run/a.sock"),
+        ("unix:/run/a.sock", "unix:///run/a.sock"),
+        ("UNIX:///run/a.sock", "unix:///run/a.sock"),
+        ("tls://toban.example.org", f"tls://toban.example.org:{CLIENT_PORT}"),
+        ("TLS://Toban.Example.org:443/", "tls://toban.example.org:443"),
+        ("tls://*:7233", "tls://0.0.0.0:7233"),
+        ("tls://:07233", "tls://0.0.0.0:7233"),
+        ("tls://[::]", f"tls://[::]:{CLIENT_PORT}"),
+        ("tcp://localhost", f"localhost:{CLIENT_PORT}"),
+        ("TCP://LOCALHOST:0", "localhost:0"),
+        ("tcp://127.0.0.2:7000/", "127.0.0.2:7000"),
+        (" [::1]:7000 ", "[::1]:7000"),
+        ("tls://h:1,", "tls://h:1"),
+    ],
+)
+def test_an_address_in_the_spellings_of_people(text: str, same: str) -> None:
+    (listener,) = load(None, {**HOME, "TOBAN_LISTEN": text}, {}).listen
+    assert listener.address == same
+    assert (listener.role is Role.ADMIN) == same.startswith("unix://")
+
+
+@pytest.mark.parametrize(
     ("entry", "problem"),
     [
         ('{ role = "admin" }', "expected an `address`"),
@@ -233,7 +258,20 @@ listen = [
         ('{ address = "unix:///a", client_certificates = "off" }', "only an address with TLS"),
         ('"tcp://0.0.0.0:7000"', "use tls://0.0.0.0:7000"),
         ('"tls://7233"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
-        ('"https://h:1"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
+        ('"https://h:1"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT; with TLS it is tls://h:1"),
+        ('"7233"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
+        ('"tls://"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
+        ('"tls://user@h:1"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
+        ('"tls://h:1/path"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
+        ('"tls://[x]:1"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
+        ('"tls://::1:7233"', "an IPv6 address is written in brackets, as in tls://[::1]:7233"),
+        ('"tls://h:65536"', "a port is at most 65535"),
+        ('":7233"', "use tls://0.0.0.0:7233"),
+        ('"*:7233"', "use tls://0.0.0.0:7233"),
+        ('"unix://run/a.sock"', "expected the absolute path of a socket as in unix:///run/toban.sock"),
+        ('"unix:a.sock"', "expected the absolute path of a socket as in unix:///run/toban.sock"),
+        ('"unix:///run/"', "expected the absolute path of a socket as in unix:///run/toban.sock"),
+        ('{ address = "tls://h", client_certificates = "optional" }', "listen on a second address with"),
         ("7", "expected text"),
     ],
 )
@@ -367,12 +405,12 @@ days = 3
         ("listen = {a = 1}", "unknown key `listen.a`"),
         ('log = "debug"', "unknown key `log`"),
         ("listen = [1]", "expected text"),
-        ('listen = "unix://relative.sock"', "expected an absolute path"),
+        ("listen = \"unix://relative.sock\"", "expected the absolute path of a socket"),
         ('listen = "7000"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
-        ('listen = "127.0.0.1:70000"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
+        ('listen = "127.0.0.1:70000"', "a port is at most 65535"),
         ('listen = "127.0.0.1:²"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
         ('listen = "127.0.0.1:-1"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
-        ('listen = ":7000"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
+        ('listen = ":7000"', "use tls://0.0.0.0:7000"),
         ('listen = "[::]:7000"', "refusing to listen"),
         ('listen = "example.com:7000"', "refusing to listen"),
         ("stop_deadline = true", "expected a duration"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from toband.config.access_settings import check_certificates, check_issuers, check_tokens
-from toband.config.listeners import check_listen
+from toband.config.listeners import check_client_certificates, check_listen
 from toband.config.secret_providers import check_providers
 from toband.config.server_limits import LIMIT_KEYS
 from toband.config.value_checks import (
@@ -90,7 +90,7 @@ KEYS: Mapping[str, Callable[[Any], Any]] = {
     "tls.certificate": check_path,
     "tls.key": check_path,
     "tls.client_ca": check_path,
-    "tls.client_certificates": one_of(("off", "required")),
+    "tls.client_certificates": check_client_certificates,
     "access.tokens": check_tokens,
     "access.certificates": check_certificates,
     "access.issuers": check_issuers,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -12,9 +13,12 @@ from toband.config.value_checks import check_role, check_text, one_of, shown
 from toband.domain.identity import Role
 
 SOCKET_PATH_MOST = 107
-_PORT = re.compile("[0-9]{1,5}")
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-_HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[0-9A-Za-z.-]+")
+DEFAULT_PORT = 7233
+"""Of an address with a scheme and without a port; clients have the same."""
+_PORT = re.compile("[0-9]{1,9}")
+_NAME = re.compile("(?![0-9]+$)[A-Za-z0-9._-]{1,253}")
+_ALL_INTERFACES = "0.0.0.0"  # noqa: S104 - only with TLS, and if the configuration says so
+_EXPECTED = "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"
 _MODE = re.compile("0?[0-7]{3}")
 _OWNER = 0o600
 _GROUP = 0o660
@@ -60,10 +64,15 @@ class ListenAddress:
 
 
 def check_listen(value: Any) -> tuple[ListenAddress, ...]:
-    items = value.split(",") if isinstance(value, str) else value
+    items = _separated(value) if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not items:
         raise ValueError(f"found {shown(value)}, expected addresses such as unix:///path or 127.0.0.1:0")
     return tuple(_table(each) if isinstance(each, Mapping) else _plain(check_text(each)) for each in items)
+
+
+def _separated(text: str) -> list[str]:
+    """The addresses of a text, which may end with a comma."""
+    return [each for each in text.split(",") if each.strip()]
 
 
 def _plain(text: str) -> ListenAddress:
@@ -114,37 +123,80 @@ def _group(value: Any) -> str:
     return text
 
 
+def check_client_certificates(value: Any) -> str:
+    """gRPC in Python cannot leave the choice to the client."""
+    if value == "optional":
+        raise ValueError(
+            "a TLS address cannot leave certificates to the client; listen on a second address with "
+            'client_certificates = "required"'
+        )
+    return one_of(("off", "required"))(value)
+
+
 _FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "role": check_role(none=True),
     "mode": _mode,
     "group": _group,
-    "client_certificates": one_of(("off", "required")),
+    "client_certificates": check_client_certificates,
 }
 
 
 def _address(text: str) -> str:
-    if text.startswith("unix://"):
-        return _socket(text)
-    given = text
-    tls = text.startswith("tls://")
-    text = text.removeprefix("tls://").removeprefix("tcp://")
-    host, colon, port = text.rpartition(":")
-    if not colon or not _PORT.fullmatch(port) or int(port) > 65535 or not _HOST.fullmatch(host):
-        raise ValueError(f"found {shown(given)}, expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT")
-    if tls:
-        return f"tls://{text}"
-    if host not in _LOOPBACK:
+    """In its one spelling, of the many that are in use. Raises ValueError."""
+    scheme, separator, rest = text.partition("://")
+    scheme = scheme.lower() if separator else ""
+    if text.startswith("/"):
+        return _socket(text, text)
+    if text[:5].lower() == "unix:":
+        return _socket(text, rest if separator else text[5:])
+    if scheme not in ("", "tls", "tcp"):
+        hint = f"; with TLS it is tls://{rest}" if scheme in ("https", "grpcs") else ""
+        raise ValueError(f"found {shown(text)}, {_EXPECTED}{hint}")
+    host, port = _host_and_port(text, rest.removesuffix("/") if separator else text, with_scheme=bool(separator))
+    if scheme == "tls":
+        return f"tls://{host}:{port}"
+    if not _is_loopback(host):
         raise ValueError(
-            f"refusing to listen on {given!r}: without TLS only 127.0.0.1, localhost or [::1] are allowed; "
-            f"use tls://{text}"
+            f"refusing to listen on {text!r}: without TLS only 127.0.0.1, localhost or [::1] are allowed; "
+            f"use tls://{host}:{port}"
         )
-    return text
+    return f"{host}:{port}"
 
 
-def _socket(text: str) -> str:
-    path = text.removeprefix("unix://")
-    if not path.startswith("/"):
-        raise ValueError(f"found {shown(text)}, expected an absolute path as in unix:///run/toban.sock")
+def _host_and_port(text: str, rest: str, *, with_scheme: bool) -> tuple[str, int]:
+    """The port may be left out after a scheme. No host, or `*`, means all interfaces. Raises ValueError."""
+    if with_scheme and rest and (":" not in rest or rest.endswith("]")):
+        host, port = rest, str(DEFAULT_PORT)
+    else:
+        host, colon, port = rest.rpartition(":")
+        if not colon or not _PORT.fullmatch(port):
+            raise ValueError(f"found {shown(text)}, {_EXPECTED}")
+    if int(port) > 65535:
+        raise ValueError(f"found {shown(text)}: a port is at most 65535")
+    if ":" in host and not host.startswith("["):
+        raise ValueError(f"found {shown(text)}: an IPv6 address is written in brackets, as in tls://[::1]:{port}")
+    host = _ALL_INTERFACES if host in ("", "*") else host.lower()
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not (_ip(host[1:-1]) if bracketed else _ip(host) or _NAME.fullmatch(host)):
+        raise ValueError(f"found {shown(text)}, {_EXPECTED}")
+    return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    address = _ip(host.strip("[]"))
+    return host == "localhost" or (address is not None and address.is_loopback)
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def _socket(text: str, path: str) -> str:
+    if not path.startswith("/") or path.endswith("/"):
+        raise ValueError(f"found {shown(text)}, expected the absolute path of a socket as in unix:///run/toban.sock")
     if "," in path:
         raise ValueError(
             f"the socket path {path} contains a comma, which separates addresses; choose another with `listen`"
@@ -154,4 +206,4 @@ def _socket(text: str) -> str:
             f"the socket path {path} is {len(os.fsencode(path))} bytes long, the system allows at most "
             f"{SOCKET_PATH_MOST}; choose a shorter one with `listen`"
         )
-    return text
+    return f"unix://{path}"
