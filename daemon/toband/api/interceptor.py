@@ -89,8 +89,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _single(self, handler: _Handler, method: str) -> _Handler:
         async def call(_: object, context: Context) -> bytes:
-            identity = await self._entered(method, context, weight=1)
-            request = await self._request(handler, method, identity, context)
+            identity = await self._entered(method, context)
+            # Its credential may end before it has a slot, and before the client has sent the request.
+            with _ended_with_credential(self._gate.streams, identity) as ended:
+                await self._slot(method, identity, context, weight=1)
+                request = await self._request(handler, method, identity, context)
+            if ended.error is not None:
+                self._gate.audit.refused(ended.error, method, identity, call_identity.source())
+                await abort(context, ended.error)
             answer = await self._answered(handler, request, method, identity, context)
             self._gate.limits.taking(cast("asyncio.Task[Any]", asyncio.current_task()))
             return cast(bytes, handler.response_serializer(answer))
@@ -120,43 +126,61 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _streaming(self, handler: _Handler, method: str) -> _Handler:
         async def call(raws: AsyncIterator[bytes], context: Context) -> None:
-            identity = await self._entered(method, context, weight=STREAM)
-            lost = None
-            if handler.request_streaming:
-                answers = handler.stream_stream(self._requests(raws, handler, method, identity, context), context)
-            else:
-                request = await self._request(handler, method, identity, context)
-                answers = handler.unary_stream(request, context)
-                rule, permissions = self._gate.rules.get(method), self._gate.permissions
-                if rule is not None and identity is not None and permissions.may_change(identity, rule):
-                    lost = permissions.lost(identity, rule, request)
-            with _ended_with_credential(self._gate.streams, identity, lost) as ended:
-                try:
-                    await _written(answers, handler.response_serializer, context)
-                except grpc.aio.AbortError as aborted:
-                    self._gate.audit.refused(aborted.__cause__, method, identity, call_identity.source())
-                    raise
-                except asyncio.CancelledError:
-                    if ended.error is None:
-                        raise
-                    cast("asyncio.Task[Any]", asyncio.current_task()).uncancel()
+            identity = await self._entered(method, context)
+            with _ended_with_credential(self._gate.streams, identity) as ended:
+                await self._slot(method, identity, context, weight=STREAM)
+                await self._stream(handler, method, identity, raws, context, ended)
             if ended.error is not None:
                 await abort(context, ended.error)
 
         return call
 
-    async def _entered(self, method: str, context: Context, *, weight: int) -> Identity | None:
-        """The identity of the caller; None if the method needs none. The call then has a slot of its lane."""
-        identity = None
+    async def _stream(
+        self,
+        handler: _Handler,
+        method: str,
+        identity: Identity | None,
+        raws: AsyncIterator[bytes],
+        context: Context,
+        ended: _End,
+    ) -> None:
+        rule, permissions, watch = self._gate.rules.get(method), self._gate.permissions, None
+        if handler.request_streaming:
+            answers = handler.stream_stream(self._requests(raws, handler, method, identity, context), context)
+        else:
+            request = await self._request(handler, method, identity, context)
+            answers = handler.unary_stream(request, context)
+            if rule is not None and identity is not None and permissions.may_change(identity, rule):
+                lost = permissions.lost(identity, rule, request)
+                watch = asyncio.get_running_loop().create_task(_told(lost, ended.over))
         try:
-            if self._gate.rules.get(method) is not None:
-                identity = await self._identified(context)
-                call_identity.enter(identity, self._door.address, _peer(context))
-            who = identity.name if identity is not None else ""
-            lane = self._gate.lanes.of(method)
+            await _written(answers, handler.response_serializer, context)
+        except grpc.aio.AbortError as aborted:
+            self._gate.audit.refused(aborted.__cause__, method, identity, call_identity.source())
+            raise
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+    async def _entered(self, method: str, context: Context) -> Identity | None:
+        """The identity of the caller; None if the method needs none."""
+        if self._gate.rules.get(method) is None:
+            return None
+        try:
+            identity = await self._identified(context)
+        except Exception as error:
+            self._gate.audit.refused(error, method, None, self._source(context))
+            await abort(context, error)
+        call_identity.enter(identity, self._door.address, _peer(context))
+        return identity
+
+    async def _slot(self, method: str, identity: Identity | None, context: Context, *, weight: int) -> None:
+        """Gives the call a slot of its lane, until its task ends."""
+        who = identity.name if identity is not None else ""
+        lane = self._gate.lanes.of(method)
+        try:
             await lane.enter(who)
         except Exception as error:
-            self._gate.audit.refused(error, method, identity, self._source(context))
             await abort(context, error)
 
         def over(_: object) -> None:
@@ -165,7 +189,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         # The task ends with the call, however that ends.
         cast("asyncio.Task[Any]", asyncio.current_task()).add_done_callback(over)
-        return identity
 
     async def _identified(self, context: Context) -> Identity:
         credentials = _credentials(context)
@@ -215,44 +238,42 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return request
 
 
-@dataclass(slots=True)
 class _End:
-    error: InvalidCredentialError | NotPermittedError | None = None
+    """Of a call whose credential or permission has ended, which cancels its task."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._task = task
+        self.error: InvalidCredentialError | NotPermittedError | None = None
+
+    def over(self, error: InvalidCredentialError | NotPermittedError) -> None:
+        if self.error is None:
+            self.error = error
+            self._task.cancel()
 
 
 @contextmanager
-def _ended_with_credential(
-    streams: LiveStreams, identity: Identity | None, lost: Coroutine[Any, Any, NotPermittedError] | None
-) -> Iterator[_End]:
-    """Cancels the task of a stream when the credential of its caller ends, or its permission, which `lost` waits for.
-
-    The error is then set.
-    """
-    end = _End()
+def _ended_with_credential(streams: LiveStreams, identity: Identity | None) -> Iterator[_End]:
+    """Leaves the block, with an error, when the credential of the caller ends. Nothing may be awaited before it."""
+    task = cast("asyncio.Task[Any]", asyncio.current_task())
+    end = _End(task)
     if identity is None:
         yield end
         return
-    task = cast("asyncio.Task[Any]", asyncio.current_task())
-
-    def over(error: InvalidCredentialError | NotPermittedError) -> None:
-        if end.error is None:
-            end.error = error
-            task.cancel()
-
     timer = None
     if identity.expires_at is not None:
         expired = InvalidCredentialError("the credential has expired", CredentialReason.EXPIRED)
         left = (identity.expires_at - datetime.now(UTC)).total_seconds()
-        timer = asyncio.get_running_loop().call_later(max(0.0, left), over, expired)
-    watch = None if lost is None else asyncio.get_running_loop().create_task(_told(lost, over))
+        timer = asyncio.get_running_loop().call_later(max(0.0, left), end.over, expired)
     try:
-        with streams.open(identity.credential, over):
+        with streams.open(identity.credential, end.over):
             yield end
+    except asyncio.CancelledError:
+        if end.error is None:
+            raise
+        task.uncancel()
     finally:
         if timer is not None:
             timer.cancel()
-        if watch is not None:
-            watch.cancel()
 
 
 async def _told(lost: Coroutine[Any, Any, NotPermittedError], over: Callable[[NotPermittedError], None]) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import tempfile
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -170,6 +171,29 @@ def test_the_end_of_a_token_ends_its_streams(daemon: Daemon, at_closed: str, end
         assert others.is_active(), "the streams of others go on"
         others.cancel()
         assert refused(caller.who).reason == reason
+
+
+@pytest.mark.parametrize("method", ["RunService/ListRuns", "RunService/WatchRuns"])
+def test_a_request_after_the_end_of_its_token_is_refused(daemon: Daemon, at_closed: str, method: str) -> None:
+    admin = Caller(daemon.channel)
+    made = created(admin, f"late-{method[-1]}", access_rule_pb2.ROLE_VIEWER)
+    revoked = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        assert revoked.wait(30)
+        yield b""
+
+    def used() -> bool:
+        tokens = admin.access.ListTokens(access_pb2.ListTokensRequest(), timeout=20).tokens
+        return any(each.id == made.token.id and each.HasField("last_used_at") for each in tokens)
+
+    with calling(at_closed) as caller:
+        call = caller.channel.stream_stream(f"/toban.v1.{method}")
+        answers = call(requests(), timeout=60, metadata=(("authorization", f"Bearer {made.text}"),))
+        wait_until(used, "the token was accepted")
+        admin.access.RevokeToken(access_pb2.RevokeTokenRequest(token=made.token.id), timeout=20)
+        revoked.set()
+        assert refused(lambda: answers).reason == "CREDENTIAL_REVOKED"
 
 
 @pytest.mark.parametrize(

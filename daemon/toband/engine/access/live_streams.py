@@ -1,4 +1,4 @@
-"""Open streams by the credential of their caller, so that the end of a credential ends them."""
+"""Open streams, and calls whose request has not come, by credential: the end of a credential ends them."""
 
 from __future__ import annotations
 
