@@ -405,7 +405,7 @@ days = 3
         ("listen = {a = 1}", "unknown key `listen.a`"),
         ('log = "debug"', "unknown key `log`"),
         ("listen = [1]", "expected text"),
-        ("listen = \"unix://relative.sock\"", "expected the absolute path of a socket"),
+        ('listen = "unix://relative.sock"', "expected the absolute path of a socket"),
         ('listen = "7000"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),
         ('listen = "127.0.0.1:70000"', "a port is at most 65535"),
         ('listen = "127.0.0.1:²"', "expected unix:///path, tls://HOST:PORT or 127.0.0.1:PORT"),

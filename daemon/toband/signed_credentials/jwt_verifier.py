@@ -6,6 +6,7 @@ PyJWT takes megabytes: it is loaded with the first token.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from toband.domain.credential_rules import IssuerRules
@@ -21,6 +22,8 @@ ALGORITHMS: Mapping[str, Sequence[str]] = {
     "OKP": ("EdDSA",),
 }
 """By the kind of a key. Only asymmetric ones: a public key must never be taken for a shared secret."""
+_UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)
+"""What PyJWT raises, besides its own errors, for claims of the wrong kind or nested too deeply."""
 SKEW = 30.0
 """Seconds by which the clocks of the issuer and of this machine may differ."""
 
@@ -37,7 +40,7 @@ class JwtVerifier:
         try:
             header = jwt.get_unverified_header(text)
             issuer = jwt.decode(text, options={"verify_signature": False}).get("iss")
-        except jwt.PyJWTError as error:
+        except (jwt.PyJWTError, *_UNREADABLE) as error:
             raise BadSignedTokenError(str(error)) from None
         known = self._issuers.get(issuer) if isinstance(issuer, str) else None
         if known is None:
@@ -66,11 +69,20 @@ def _claims(text: str, key: jwt.PyJWK, header: Mapping[str, Any], rules: IssuerR
             leeway=SKEW,
             options={"require": ["exp", "iss", "aud"]},
         )
+        _check_expiry(claims["exp"])
     except jwt.ExpiredSignatureError as error:
         raise BadSignedTokenError(str(error), expired=True) from None
-    except (jwt.PyJWTError, ValueError, TypeError) as error:
+    except (jwt.PyJWTError, *_UNREADABLE) as error:
         raise BadSignedTokenError(str(error)) from None
     return claims
+
+
+def _check_expiry(value: Any) -> None:
+    """A number of seconds that is a time. Raises ValueError."""
+    try:
+        datetime.fromtimestamp(value, UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        raise ValueError("the expiry is no time") from None
 
 
 def _key_set(rules: IssuerRules) -> KeySet:

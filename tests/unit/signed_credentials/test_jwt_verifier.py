@@ -44,15 +44,15 @@ async def test_a_token_of_the_issuer_has_its_claims(tmp_path: Path, algorithm: s
     assert (name, claims["sub"], claims["groups"]) == (NAME, "aiko", ["ops"])
 
 
-def by_hand(algorithm: str, secret: bytes = b"") -> str:
-    """What no library signs."""
+def by_hand(algorithm: str, secret: bytes = b"", content: str = "") -> str:
+    """What no library signs; `content` in place of the claims."""
 
     def part(value: bytes) -> str:
         return base64.urlsafe_b64encode(value).decode().rstrip("=")
 
     claims = {"iss": NAME, "aud": AUDIENCE, "sub": "aiko", "exp": int(time.time()) + 600}
     header = {"alg": algorithm, "typ": "JWT", "kid": "first"}
-    signed = f"{part(json.dumps(header).encode())}.{part(json.dumps(claims).encode())}"
+    signed = f"{part(json.dumps(header).encode())}.{part((content or json.dumps(claims)).encode())}"
     signature = hmac.digest(secret, signed.encode(), "sha256") if secret else b""
     return f"{signed}.{part(signature)}"
 
@@ -77,6 +77,16 @@ REFUSED: dict[str, Callable[[], str]] = {
     "odd issuer": lambda: ISSUER.token(iss=NAME + "/"),
     "no expiry": lambda: ISSUER.token(exp=None),
     "odd expiry": lambda: ISSUER.token(exp="soon"),
+    "expiry in text": lambda: ISSUER.token(exp=str(int(time.time()) + 3600)),
+    "expiry beyond all years": lambda: ISSUER.token(exp=10**12),
+    "expiry beyond all clocks": lambda: ISSUER.token(exp=10**30),
+    "several issuers": lambda: by_hand("ES256", content=json.dumps({"iss": [NAME]})),
+    "an issuer that is an object": lambda: by_hand("ES256", content=json.dumps({"iss": {NAME: 1}})),
+    "odd claims": lambda: by_hand(
+        "ES256", content=json.dumps({"iss": NAME, "exp": {}, "aud": 1, "sub": [], "nbf": []})
+    ),
+    "deep claims": lambda: by_hand("ES256", content="[" * 5000),
+    "claims that are a number": lambda: by_hand("ES256", content="7"),
     "not yet": lambda: ISSUER.token(nbf=int(time.time()) + 3600),
     "unknown key": lambda: ISSUER.token(header={"kid": "unknown"}),
     "cut": lambda: ISSUER.token()[:-4],
