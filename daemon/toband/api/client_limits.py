@@ -33,20 +33,19 @@ class ClientLimits:
     async def identified(self, peer: str, presented: bool, identify: Callable[[], Awaitable[Identity]]) -> Identity:
         """The identity of a caller. `presented`: it has a credential, which the source may not guess.
 
+        A source that has to wait for its guesses is told no more of them, but a valid credential is served: many
+        clients may have one address, and none can lock out the others.
         A local socket is no source: its callers have proved that they may open it.
         Raises TooManyFailuresError, RateExceededError, and what `identify` raises.
         """
         source = source_of(peer) if presented else ""
-        if source:
-            self._logins.check(source, self._monotonic())
         try:
             identity = await identify()
         except InvalidCredentialError as error:
             if source and error.reason in _GUESSES:
+                self._logins.check(source, self._monotonic())
                 self._logins.failed(source, self._monotonic())
             raise
-        if source:
-            self._logins.succeeded(source)
         # Callers of a socket without a credential are many under one name.
         if identity.kind is not IdentityKind.SOCKET:
             self._rates.check(identity.name, self._monotonic())

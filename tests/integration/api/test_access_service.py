@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -188,7 +189,7 @@ def test_a_request_after_the_end_of_its_token_is_refused(daemon: Daemon, at_clos
         return any(each.id == made.token.id and each.HasField("last_used_at") for each in tokens)
 
     with calling(at_closed) as caller:
-        call = caller.channel.stream_stream(f"/toban.v1.{method}")
+        call: Any = caller.channel.stream_stream(f"/toban.v1.{method}")
         answers = call(requests(), timeout=60, metadata=(("authorization", f"Bearer {made.text}"),))
         wait_until(used, "the token was accepted")
         admin.access.RevokeToken(access_pb2.RevokeTokenRequest(token=made.token.id), timeout=20)

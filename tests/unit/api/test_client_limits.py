@@ -39,20 +39,23 @@ async def guess(limits: ClientLimits, peer: str, reason: CredentialReason = Cred
         await limits.identified(peer, True, failing(reason))
 
 
-async def test_a_source_that_guesses_has_to_wait_and_others_do_not() -> None:
+async def test_a_source_that_guesses_has_to_wait_and_valid_credentials_do_not() -> None:
     now = [0.0]
     limits = ClientLimits(ServerLimits(failed_logins=3), monotonic=lambda: now[0])
     for _ in range(4):
         await guess(limits, REMOTE)
-    with pytest.raises(TooManyFailuresError, match="try again in 1 s"):
-        await limits.identified(REMOTE, True, proving(TOKEN))
-    assert await limits.identified(ELSEWHERE, True, proving(TOKEN)) is TOKEN
+    for reason in (CredentialReason.INVALID, CredentialReason.EXPIRED, CredentialReason.REVOKED):
+        with pytest.raises(TooManyFailuresError, match="try again in 1 s"):
+            await limits.identified(REMOTE, True, failing(reason))
+    await guess(limits, ELSEWHERE)
+    assert await limits.identified(REMOTE, True, proving(TOKEN)) is TOKEN
+    # Which gives the source no more guesses.
+    with pytest.raises(TooManyFailuresError):
+        await limits.identified(REMOTE, True, failing(CredentialReason.INVALID))
     now[0] = 1.0
-    assert await limits.identified(REMOTE, True, proving(TOKEN)) is TOKEN
-    # It begins anew.
-    for _ in range(3):
-        await guess(limits, REMOTE)
-    assert await limits.identified(REMOTE, True, proving(TOKEN)) is TOKEN
+    await guess(limits, REMOTE)
+    with pytest.raises(TooManyFailuresError, match="try again in 2 s"):
+        await limits.identified(REMOTE, True, failing(CredentialReason.INVALID))
 
 
 async def test_a_local_socket_and_a_missing_credential_are_no_guesses() -> None:

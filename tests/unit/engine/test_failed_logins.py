@@ -30,15 +30,13 @@ def test_waits_grow_up_to_a_limit() -> None:
     assert not waits(logins, "10.0.0.8", now - 1)
 
 
-def test_a_success_or_a_pause_begins_anew() -> None:
+def test_a_pause_begins_anew() -> None:
     logins = FailedLogins(free=1)
     for _ in range(5):
         logins.failed("a", 0.0)
-        logins.failed("b", 0.0)
-    logins.succeeded("a")
-    assert not waits(logins, "a", 0.0)
-    logins.failed("b", FORGOTTEN_AFTER + 1)
-    assert not waits(logins, "b", FORGOTTEN_AFTER + 1)
+    assert waits(logins, "a", 0.0)
+    logins.failed("a", FORGOTTEN_AFTER + 1)
+    assert not waits(logins, "a", FORGOTTEN_AFTER + 1)
 
 
 def test_memory_is_bounded() -> None:

@@ -1,4 +1,7 @@
-"""Failed logins: a source that presents one invalid credential after the other has to wait, longer each time."""
+"""Failed logins: a source that presents one invalid credential after the other has to wait, longer each time.
+
+Only time ends that: else somebody with a valid credential could guess on.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +52,6 @@ class FailedLogins:
             found.until = now + min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(beyond - 1, 30))
         while len(self._sources) > SOURCES_MOST:
             self._sources.popitem(last=False)
-
-    def succeeded(self, source: str) -> None:
-        """A valid credential: the source begins anew."""
-        self._sources.pop(source, None)
 
 
 def source_of(peer: str) -> str:
