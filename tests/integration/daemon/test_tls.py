@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -100,6 +102,27 @@ def test_a_token_over_tls(host: Host) -> None:
         plain.access.WhoAmI(access_pb2.WhoAmIRequest(), timeout=5)
 
 
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_nothing_below_tls_1_2_and_1_3_if_the_client_can(host: Host) -> None:
+    def spoken(least: ssl.TLSVersion, most: ssl.TLSVersion) -> str | None:
+        client = ssl.create_default_context(cadata=CA.pair.certificate.decode())
+        # OpenSSL itself refuses the old versions at its usual level.
+        client.set_ciphers("ALL:@SECLEVEL=0")
+        client.minimum_version, client.maximum_version = least, most
+        client.set_alpn_protocols(["h2"])
+        name, _, port = host.tokens.rpartition(":")
+        connection = socket.create_connection((name, int(port)), 20)
+        with connection, client.wrap_socket(connection, server_hostname="localhost") as secured:
+            return secured.version()
+
+    versions = ssl.TLSVersion
+    assert spoken(versions.TLSv1, versions.TLSv1_3) == "TLSv1.3"
+    assert spoken(versions.TLSv1, versions.TLSv1_2) == "TLSv1.2"
+    for old in (versions.TLSv1, versions.TLSv1_1):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            spoken(old, old)
+
+
 @pytest.mark.parametrize(
     ("claims", "reason"),
     [
@@ -129,6 +152,9 @@ def test_a_client_certificate_by_the_rules(host: Host) -> None:
         identity = caller.who()
         assert (identity.name, identity.role) == ("certificate:build-7", access_rule_pb2.ROLE_VIEWER)
         assert identity.kind == access_pb2.IDENTITY_KIND_CERTIFICATE
+        assert list(identity.aliases) == ["build-7"]
+    with calling(host.clients, tls=trusting(own=certificates.client(CA, "build-:token:ci"))) as caller:
+        assert not caller.who().aliases, "no approver, who may be named with a colon, is meant by it"
     with calling(host.clients, tls=trusting(own=certificates.client(CA, "web-7"))) as caller:
         assert refused(caller.who).reason == "CREDENTIAL_INVALID", "no rule matches it"
     with calling(host.clients, TOKEN.text, tls=trusting(own=certificates.client(CA, "web-7"))) as caller:

@@ -50,7 +50,8 @@ class CertificateIdentities:
             kind=IdentityKind.CERTIFICATE,
             role=rule.grant.role,
             narrowing=rule.grant.narrowing,
-            aliases=frozenset({name}),
+            # Who requests a certificate may choose its name: `uid:0` or `token:ci` must not pass for another identity.
+            aliases=frozenset() if ":" in name else frozenset({name}),
             expires_at=facts.not_after,
         )
 
