@@ -63,7 +63,11 @@ echo to-stdout > /dev/stdout; echo to-stderr > /dev/stderr
     assert "\n0022\n" in text
     assert "to-stdout" in text
     assert "to-stderr" in text
-    assert "PYTHONPATH" not in text
+    assert "\n0 1 2 3 \n" in text, "the last one is that of ls"
+    names = next(line for line in text.splitlines() if "LOGNAME" in line).removesuffix("to-stdout").split()
+    known = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "PWD", "OLDPWD", "SHLVL", "_"}
+    assert not [name for name in names if name not in known and not name.startswith("TOBAN_")]
+    assert not {"TOBAN_STEP_USER", "TOBAN_LOG_FORMAT"} & {*names}
 
 
 def test_an_attacking_step_gets_nowhere(daemon: Daemon) -> None:

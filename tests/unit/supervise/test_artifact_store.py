@@ -23,6 +23,7 @@ import pytest
 from helpers.wait import wait_for
 from toban.definition import Output
 from toband.domain.run_model import Artifact
+from toband.masker import Masker
 from toband.ports import ArtifactError, Collect, Placement, StoppedError
 from toband.supervise.artifacts import file_copy
 from toband.supervise.artifacts.artifact_store import CHUNK, ArtifactFiles
@@ -450,6 +451,31 @@ async def test_a_workspace_that_is_gone(scene: Scene) -> None:
         await scene.collect("a")
     with refusal("cannot lay out the inputs: there is no directory"):
         await scene.place(Placement(path="a", source=None))
+
+
+@posix
+async def test_secrets_in_names_are_masked_and_contents_are_not(scene: Scene) -> None:
+    masker = Masker(["s3cret-name", "an/other-one"])
+    for name in (
+        "plain",
+        "s3cret-name",
+        b"s3cret-name".hex(),
+        "a s3cret-name.txt",
+        "deep/s3cret-name/s3cret-name/file",
+    ):
+        scene.write(f"tree/{name}", "has s3cret-name in it")
+    (scene.workspace / "tree" / "link").symlink_to("deep/s3cret-name/s3cret-name/file")
+    (kept,) = await scene.collect("tree/", masker=masker)
+    found = scene.kept()
+    assert set(found) == {
+        f"out/tree/{path}" for path in ("plain", "a ***.txt", "***", "***-2", "deep/***/***/file", "link")
+    }
+    assert set(found.values()) == {"has s3cret-name in it", "-> deep/***/***/file"}
+    assert (kept.path, kept.files) == ("build/out/tree", 5)
+    assert await scene.download(kept, "tree/a ***.txt") == b"has s3cret-name in it"
+    scene.write("split/an/other-one")
+    with refusal("a secret is spread over names of directories"):
+        await scene.collect("split/", masker=masker)
 
 
 async def test_a_context_directory_that_cannot_be_one(scene: Scene) -> None:

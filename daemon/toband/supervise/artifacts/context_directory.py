@@ -61,7 +61,10 @@ def _keep(transfer: Transfer, what: Collect, output: Output, entries: Sequence[S
             amount = _keep_twice(transfer, entries, place, what.iteration)
     except (SpecialFileError, TooMuchError, PermissionError) as error:
         raise ArtifactError(f'cannot keep output "{output.name}": {_reason(error)}') from None
-    shown = place if is_pattern(output.path) else joined(place, clean(output.path))
+    path = clean(output.path)
+    if what.masker is not None:
+        path = MaskedNames(what.masker).of(path)
+    shown = place if is_pattern(output.path) else joined(place, path)
     return Artifact(name=output.name, path=shown, type=output.type, files=amount.files, bytes=amount.bytes)
 
 

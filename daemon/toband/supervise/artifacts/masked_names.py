@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from toband.masker import Masker
 from toband.supervise.files.safe_directory import joined
@@ -23,6 +24,9 @@ class MaskedNames:
         directory, _, name = path.rpartition("/")
         directory = self.of(directory)
         shown = os.fsdecode(self._masker.mask(os.fsencode(name)))
+        if sys.platform == "win32":
+            # No name has an asterisk there.
+            shown = shown.replace("*", "_")
         found, number = joined(directory, shown), 1
         while found in self._taken:
             number += 1
