@@ -78,7 +78,7 @@ def define(daemon: Daemon, name: str, steps: object, **fields: object) -> None:
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    with running_daemon(tmp_path / "s") as running:
+    with running_daemon(tmp_path / "s", environment={"TOBAN_LOG_LEVEL": "debug"}) as running:
         toban = Toban(running)
         for name, value in (("value", VALUE), ("pem", PEM), ("name", NAME)):
             toban("secrets", "set", name, "--workflows", "*", stdin=value)

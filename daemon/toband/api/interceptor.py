@@ -17,7 +17,7 @@ from toband.api.call_limits import Lanes
 from toband.api.client_limits import ClientLimits
 from toband.api.common_requests import ORIGIN, check_texts, origin_of
 from toband.api.handler import Context, abort
-from toband.api.request_errors import SlowClientError, UnreadableRequestError
+from toband.api.request_errors import InvalidFieldError, SlowClientError, UnreadableRequestError
 from toband.api.step_requests import mask_request
 from toband.domain.access_rule import AccessRule
 from toband.domain.identity import Identity
@@ -229,13 +229,20 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         try:
             request = _parsed(raw, handler.request_deserializer)
             if rule is not None and identity is not None:
-                if (origin := origin_of(context)) is not None:
-                    await mask_request(self._gate.maskers, method, origin, request)
+                await self._mask(method, request, context)
                 await self._gate.permissions.check(identity, rule, request)
         except Exception as error:
             self._gate.audit.refused(error, method, identity, call_identity.source(), rule, request)
             await abort(context, error)
         return request
+
+    async def _mask(self, method: str, request: Message, context: Context) -> None:
+        try:
+            origin = origin_of(context)
+        except InvalidFieldError:
+            return  # methods that need to know it refuse the call themselves
+        if origin is not None:
+            await mask_request(self._gate.maskers, method, origin, request)
 
 
 class _End:
