@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import pwd
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from helpers.command import Toban
 from helpers.daemon import Daemon, error_class, process_state, run_state, running_daemon
+
+# Refuses system calls to itself and all that it starts: the name is not known, or not permitted.
+WITHOUT = """
+import ctypes, errno, os, struct, sys
+unknown, forbidden = 444, 272  # landlock_create_ruleset, unshare
+rules = ((0x20, 0, 0, 0), (0x15, 2, 0, unknown), (0x15, 2, 0, forbidden), (0x06, 0, 0, 0x7fff0000),
+         (0x06, 0, 0, 0x50000 | errno.ENOSYS), (0x06, 0, 0, 0x50000 | errno.EPERM))
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+program = struct.pack("HxxxxxxP", len(rules), ctypes.addressof(code))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0, os.strerror(ctypes.get_errno())
+os.execv(sys.executable, [sys.executable, "-m", "toband", *sys.argv[1:]])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -90,3 +106,29 @@ steps:
     assert run_state(run) == "SUCCEEDED", run.error_message
     outputs = {step.id: dict(step.outputs) for step in run.steps}
     assert outputs["first"] == {"home": home}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="knows the numbers of its system calls")
+def test_no_step_runs_without_its_sandbox(tmp_path: Path) -> None:
+    """The system has neither Landlock nor namespaces, as far as the daemon and its steps can tell."""
+    daemon = Daemon(tmp_path / "s")
+    daemon.program = (sys.executable, "-c", WITHOUT)
+    daemon.start()
+    try:
+        reasons = {
+            "{network: host}": "cannot sandbox it: Landlock is missing in this kernel",
+            "{network: none}": "cannot sandbox it: the system allows no network namespace (Operation not permitted)",
+        }
+        for number, (sandbox, reason) in enumerate(reasons.items()):
+            name, witness = f"boxed-{number}", tmp_path / f"ran-{number}"
+            step = f"{{name: a, run: 'touch {witness}', sandbox: {sandbox}}}"
+            daemon.apply(f"name: {name}\ndescription: x\nsteps: [{step}]\n")
+            run = daemon.run(name)
+            assert run_state(run) == "FAILED"
+            assert reason in run.error_message
+            assert not witness.exists()
+        (found,) = (each for each in Toban(daemon)("system", "doctor", "-o", "json").data if each["check"] == "sandbox")
+        assert "files: not available: Landlock is missing in this kernel" in found["detail"]
+        assert "network: none: not available: the system allows no network namespace" in found["detail"]
+    finally:
+        daemon.clear()
