@@ -69,10 +69,12 @@ class EventServiceServicer:
     def EmitEvent(self, request, context):
         """Stores an event and starts every workflow that listens to it, once each, highest priority first. When the call
         returns, the event is on disk; usually it is resolved too, and `runs` lists the runs that it started. A PENDING
-        event is resolved later: while the daemon drains, or while many runs of events wait.
+        event is resolved later: while the daemon drains, or while many runs of events wait. If a step emits it, the values
+        of the step's secrets are masked in it.
 
         Errors:
         - INVALID_ARGUMENT: invalid type or payload
+        - FAILED_PRECONDITION `SECRET_UNAVAILABLE` with the secret: a secret of the step cannot be read now
         - NOT_FOUND `EVENT_SOURCE_NOT_FOUND`: `origin` does not name an attempt of a run
         - RESOURCE_EXHAUSTED `DISK_FULL` and UNAVAILABLE `DAEMON_UNHEALTHY`, as in StartRun
         """

@@ -36,10 +36,12 @@ class EventServiceStub:
     EmitEvent: _grpc.UnaryUnaryMultiCallable[_event_pb2.EmitEventRequest, _event_pb2.EmitEventResponse]
     """Stores an event and starts every workflow that listens to it, once each, highest priority first. When the call
     returns, the event is on disk; usually it is resolved too, and `runs` lists the runs that it started. A PENDING
-    event is resolved later: while the daemon drains, or while many runs of events wait.
+    event is resolved later: while the daemon drains, or while many runs of events wait. If a step emits it, the values
+    of the step's secrets are masked in it.
 
     Errors:
     - INVALID_ARGUMENT: invalid type or payload
+    - FAILED_PRECONDITION `SECRET_UNAVAILABLE` with the secret: a secret of the step cannot be read now
     - NOT_FOUND `EVENT_SOURCE_NOT_FOUND`: `origin` does not name an attempt of a run
     - RESOURCE_EXHAUSTED `DISK_FULL` and UNAVAILABLE `DAEMON_UNHEALTHY`, as in StartRun
     """
@@ -74,10 +76,12 @@ class EventServiceAsyncStub(EventServiceStub):
     EmitEvent: _aio.UnaryUnaryMultiCallable[_event_pb2.EmitEventRequest, _event_pb2.EmitEventResponse]  # type: ignore[assignment]
     """Stores an event and starts every workflow that listens to it, once each, highest priority first. When the call
     returns, the event is on disk; usually it is resolved too, and `runs` lists the runs that it started. A PENDING
-    event is resolved later: while the daemon drains, or while many runs of events wait.
+    event is resolved later: while the daemon drains, or while many runs of events wait. If a step emits it, the values
+    of the step's secrets are masked in it.
 
     Errors:
     - INVALID_ARGUMENT: invalid type or payload
+    - FAILED_PRECONDITION `SECRET_UNAVAILABLE` with the secret: a secret of the step cannot be read now
     - NOT_FOUND `EVENT_SOURCE_NOT_FOUND`: `origin` does not name an attempt of a run
     - RESOURCE_EXHAUSTED `DISK_FULL` and UNAVAILABLE `DAEMON_UNHEALTHY`, as in StartRun
     """
@@ -115,10 +119,12 @@ class EventServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_event_pb2.EmitEventResponse, _abc.Awaitable[_event_pb2.EmitEventResponse]]:
         """Stores an event and starts every workflow that listens to it, once each, highest priority first. When the call
         returns, the event is on disk; usually it is resolved too, and `runs` lists the runs that it started. A PENDING
-        event is resolved later: while the daemon drains, or while many runs of events wait.
+        event is resolved later: while the daemon drains, or while many runs of events wait. If a step emits it, the values
+        of the step's secrets are masked in it.
 
         Errors:
         - INVALID_ARGUMENT: invalid type or payload
+        - FAILED_PRECONDITION `SECRET_UNAVAILABLE` with the secret: a secret of the step cannot be read now
         - NOT_FOUND `EVENT_SOURCE_NOT_FOUND`: `origin` does not name an attempt of a run
         - RESOURCE_EXHAUSTED `DISK_FULL` and UNAVAILABLE `DAEMON_UNHEALTHY`, as in StartRun
         """

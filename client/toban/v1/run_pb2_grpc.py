@@ -148,7 +148,8 @@ class RunServiceServicer:
 
     def StartRun(self, request, context):
         """Stores a run and starts it. When the call returns, the run is on disk. A call from inside a step carries the
-        metadata `toban-origin: RUN_ID/TOKEN`; the new run then gets the `depth` of the step's run.
+        metadata `toban-origin: RUN_ID/TOKEN`; the new run then gets the `depth` of the step's run, and the values of the
+        step's secrets are masked in its labels and in parameters that are not secret.
 
         Errors:
         - NOT_FOUND `WORKFLOW_NOT_FOUND`

@@ -35,7 +35,8 @@ class RunServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RunServiceAsyncStub: ...
     StartRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.StartRunRequest, _run_pb2.StartRunResponse]
     """Stores a run and starts it. When the call returns, the run is on disk. A call from inside a step carries the
-    metadata `toban-origin: RUN_ID/TOKEN`; the new run then gets the `depth` of the step's run.
+    metadata `toban-origin: RUN_ID/TOKEN`; the new run then gets the `depth` of the step's run, and the values of the
+    step's secrets are masked in its labels and in parameters that are not secret.
 
     Errors:
     - NOT_FOUND `WORKFLOW_NOT_FOUND`
@@ -203,7 +204,8 @@ class RunServiceAsyncStub(RunServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     StartRun: _aio.UnaryUnaryMultiCallable[_run_pb2.StartRunRequest, _run_pb2.StartRunResponse]  # type: ignore[assignment]
     """Stores a run and starts it. When the call returns, the run is on disk. A call from inside a step carries the
-    metadata `toban-origin: RUN_ID/TOKEN`; the new run then gets the `depth` of the step's run.
+    metadata `toban-origin: RUN_ID/TOKEN`; the new run then gets the `depth` of the step's run, and the values of the
+    step's secrets are masked in its labels and in parameters that are not secret.
 
     Errors:
     - NOT_FOUND `WORKFLOW_NOT_FOUND`
@@ -374,7 +376,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.StartRunResponse, _abc.Awaitable[_run_pb2.StartRunResponse]]:
         """Stores a run and starts it. When the call returns, the run is on disk. A call from inside a step carries the
-        metadata `toban-origin: RUN_ID/TOKEN`; the new run then gets the `depth` of the step's run.
+        metadata `toban-origin: RUN_ID/TOKEN`; the new run then gets the `depth` of the step's run, and the values of the
+        step's secrets are masked in its labels and in parameters that are not secret.
 
         Errors:
         - NOT_FOUND `WORKFLOW_NOT_FOUND`
