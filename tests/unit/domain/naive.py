@@ -211,7 +211,7 @@ class Interpreter(World):
         return name in self.over and not self.satisfies(name)
 
     def needed(self, name: str) -> list[str]:
-        found = []
+        found: list[str] = []
         for each in self.specs[name].get("depends_on", []):
             found += self.needed(each) if self.over.get(each) == "SKIPPED(scope)" else [each]
         return found
