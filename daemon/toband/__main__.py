@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import faulthandler
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from toband import __version__, exit_codes
 from toband.config import Config, ConfigError, load
+from toband.config.report import report_config, report_problems
 from toband.state_dir import StateDir, StateDirError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ examples:
   toband --state-dir /srv/toban              serve on another one
   toband --config /etc/toban/toband.toml --check-config
   toband --config toband.toml --listen tls://0.0.0.0:7233
+  toband --config /etc/toban/toband.toml --check-config -o json
   TOBAN_LOG_LEVEL=debug toband --listen 127.0.0.1:0
 """
 
@@ -68,23 +69,31 @@ def _run_with(given: argparse.Namespace, complain: Callable[[str], None], host: 
         "log.format": given.log_format,
         "log.file": given.log_file,
     }
+    if given.output and not given.check_config:
+        print("toband: -o needs --check-config", file=sys.stderr)
+        return exit_codes.USAGE
+
+    def read() -> Config:
+        return load(given.config, os.environ, flags)
+
+    if given.check_config and isinstance(sys.stdout, io.TextIOWrapper):
+        # A path may contain letters that the encoding of a pipe on Windows lacks.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    as_json = given.output == "json"
     try:
-        config = load(given.config, os.environ, flags)
+        config = read()
     except ConfigError as error:
-        for problem in error.problems:
-            complain(problem)
+        report_problems(error.problems, complain, as_json=as_json)
         return exit_codes.USAGE
     if given.check_config:
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            # A path may contain letters that the encoding of a pipe on Windows lacks.
-            sys.stdout.reconfigure(errors="backslashreplace")
-        for key, value, source in config.shown():
-            print(f"{key} = {json.dumps(value, ensure_ascii=False)}    # {source}")
+        report_config(config, as_json=as_json)
         return 0
+    for warning in config.warnings:
+        print(f"toband: warning: {warning}", file=sys.stderr)
     try:
         if given.check_database:
             return _check_database(config, complain)
-        return _serve(config, complain, host, take_over=given.take_over, new_database=given.new_database)
+        return _serve(config, read, complain, host, take_over=given.take_over, new_database=given.new_database)
     except ModuleNotFoundError as error:
         complain(f"cannot start: the module {error.name} is missing; run: pip install 'toban[daemon]'")
         return exit_codes.FAILED
@@ -104,6 +113,7 @@ def _check_database(config: Config, complain: Callable[[str], None]) -> int:
 
 def _serve(
     config: Config,
+    read: Callable[[], Config],
     complain: Callable[[str], None],
     host: ServiceHost | None,
     *,
@@ -132,7 +142,7 @@ def _serve(
     try:
         daemon_log.set_up(config.log_level, config.log_format, config.log_file)
         state.acquire()
-        asyncio.run(_run(config, state, host, take_over=take_over, new_database=new_database))
+        asyncio.run(_run(config, read, state, host, take_over=take_over, new_database=new_database))
     except StoreTakenOverError as error:
         complain(str(error))
         return exit_codes.REPLACED
@@ -168,7 +178,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
     parser.add_argument("--log-file", metavar="FILE", help="also write JSON lines to this file")
-    parser.add_argument("--check-config", action="store_true", help="print the effective configuration and exit")
+    parser.add_argument("--check-config", action="store_true", help="print each value and where it came from, and exit")
+    parser.add_argument("-o", dest="output", choices=("text", "json"), help="how --check-config prints (default: text)")
     parser.add_argument(
         "--check-database",
         action="store_true",
@@ -193,11 +204,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _run(
-    config: Config, state: StateDir, host: ServiceHost | None, *, take_over: bool, new_database: bool
+    config: Config,
+    read: Callable[[], Config],
+    state: StateDir,
+    host: ServiceHost | None,
+    *,
+    take_over: bool,
+    new_database: bool,
 ) -> None:
     from toband.app.application import Application
 
-    await Application(config, state, host=host, take_over=take_over, new_database=new_database).run()
+    await Application(config, state, read=read, host=host, take_over=take_over, new_database=new_database).run()
 
 
 if __name__ == "__main__":

@@ -115,20 +115,46 @@ class _Forward(logging.Handler):
         log.log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)
 
 
+class _Threshold:
+    """Drops what is below the level, which may change. Loggers are made once, and so take everything."""
+
+    def __init__(self) -> None:
+        self._numbers = logging.getLevelNamesMapping()
+        self._lowest = logging.INFO
+
+    def set(self, level: str) -> None:
+        self._lowest = self._numbers[level.upper()]
+        logging.getLogger().setLevel(max(self._lowest, logging.WARNING))
+
+    def __call__(self, logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        if self._numbers[method.upper()] < self._lowest:
+            raise structlog.DropEvent
+        return event
+
+
+_threshold = _Threshold()
+
+
+def set_level(level: str) -> None:
+    """Changes the level of a log that is set up."""
+    _threshold.set(level)
+
+
 def set_up(level: str, form: str, file: str) -> None:
     """Raises OSError if the file cannot be opened."""
     opened = open(file, "a", encoding="utf-8") if file else None  # noqa: SIM115 - for life
-    number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[
+            _threshold,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             _run_names,
             _Sink(sys.stderr, form, opened),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Forgiving(sys.stderr))),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(level=max(number, logging.WARNING), handlers=[_Forward()], force=True)
+    logging.basicConfig(handlers=[_Forward()], force=True)
+    set_level(level)

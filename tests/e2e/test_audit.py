@@ -187,6 +187,7 @@ class Calls:
                 lambda: d.system.ReleaseLock(system_pb2.ReleaseLockRequest(name="db")),
                 "db",
             ),
+            "SystemService/ReloadConfig": (lambda: d.system.ReloadConfig(system_pb2.ReloadConfigRequest()), ""),
             "SystemService/Reload": (lambda: d.system.Reload(system_pb2.ReloadRequest()), ""),
             "WorkflowService/DeleteWorkflow": (
                 lambda: d.workflows.DeleteWorkflow(workflow.DeleteWorkflowRequest(name="asking")),

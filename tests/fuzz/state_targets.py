@@ -14,6 +14,7 @@ from fuzz.target import Check, Target, expect_type
 from toban.sdk import address
 from toban.sdk.errors import Unreachable
 from toband.config import Config, ConfigError, load
+from toband.config.declaration import ConfigProblem
 from toband.file_watch.definition_memory import RememberedFiles
 from toband.ports import KnownFile
 from toband.state_dir import StateDir
@@ -105,12 +106,13 @@ def _config(work: Path) -> Iterator[Check]:
             found = load(str(path), {"HOME": str(work)}, {"state_dir": str(work)})
         except ConfigError as error:
             for problem in error.problems:
-                expect_type(problem, str, "problem")
-            return error.problems[0].replace(str(work), "")
+                expect_type(problem, ConfigProblem, "problem")
+                assert problem.line <= data.count(b"\n") + 1
+            return str(error.problems[0]).replace(str(work), "")
         expect_type(found, Config, "config")
-        for key, value, source in found.shown():
-            assert key, source
-            json.dumps(value, ensure_ascii=False).encode()
+        for each in found.shown():
+            assert each.key, each.origin
+            json.dumps(each.value, ensure_ascii=False).encode()
         return "ok"
 
     yield check

@@ -29,7 +29,7 @@ from toban.definition.schema.definition_schema import (
 from toban.definition.schema.field_check import written_names
 from toban.v1 import dead_letter_pb2, job_pb2, run_pb2, system_pb2, workflow_pb2
 from toband import config
-from toband.config.keys import FILE_ONLY
+from toband.config.keys import FILE_ONLY, declared_in
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -65,9 +65,11 @@ def test_every_exit_code_is_described() -> None:
 
 def test_every_setting_is_described() -> None:
     text = read("docs/configuration.md")
-    for key, _, _ in config.load(None, {"HOME": "/home/somebody"}, {}).shown():
+    for key in (each.key for each in config.load(None, {"HOME": "/home/somebody"}, {}).shown()):
         variable = "" if key in FILE_ONLY else f"`TOBAN_{key.replace('.', '_').upper()}` "
         assert f"| `{key}` | {variable}|" in text
+        change = "live" if declared_in(key).live else "restart"
+        assert re.search(rf"^\| `{re.escape(key)}` \|.*\| {change} \|$", text, re.MULTILINE), key
 
 
 def test_every_call_is_listed() -> None:

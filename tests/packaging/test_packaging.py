@@ -157,5 +157,5 @@ def test_the_example_configuration_holds_and_names_every_key() -> None:
         for key, value in tables.items()
         for inner in (value if isinstance(value, dict) else [""])
     }
-    shown = {key for key, _, _ in config.load(str(path), {}, {}).shown()}
+    shown = {each.key for each in config.load(str(path), {}, {}).shown()}
     assert named == shown

@@ -14,6 +14,7 @@ import pytest
 from toban.sdk.address import DEFAULT_PORT as CLIENT_PORT
 from toband.__main__ import main
 from toband.config import Config, ConfigError, load
+from toband.config.comparison import changes, with_live_settings
 from toband.config.listeners import ListenAddress
 from toband.domain.identity import Narrowing, Role
 
@@ -29,11 +30,11 @@ def loaded(text: str, tmp_path: Path, environment: dict[str, str], **flags: obje
 def problems(text: str, tmp_path: Path, environment: dict[str, str], **flags: object) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         loaded(text, tmp_path, environment, **flags)
-    return list(caught.value.problems)
+    return [str(each) for each in caught.value.problems]
 
 
 def sources(config: Config) -> dict[str, tuple[object, str]]:
-    return {key: (value, source) for key, value, source in config.shown()}
+    return {each.key: (each.value, str(each.origin.source)) for each in config.shown()}
 
 
 def addresses(config: Config) -> list[str]:
@@ -250,7 +251,7 @@ def test_an_address_in_the_spellings_of_people(text: str, same: str) -> None:
     ("entry", "problem"),
     [
         ('{ role = "admin" }', "expected an `address`"),
-        ('{ address = "unix:///a", colour = 1 }', "unknown key 'colour'"),
+        ('{ address = "unix:///a", colour = 1 }', "unknown key `colour` (known: address, "),
         ('{ address = "unix:///a", role = "root" }', "unix:///a: role: found 'root', expected one of viewer"),
         ('{ address = "unix:///a", mode = "rw" }', "expected a mode such as"),
         ('{ address = "127.0.0.1:0", mode = "0600" }', "only a socket (unix:///path) has a mode"),
@@ -339,7 +340,7 @@ rules = [{{ claims = {{ groups = "ops" }}, role = "editor" }}]
         (f'[access.tokens.ci]\nrole = "root"\ndigest = "{DIGEST}"', "expected one of viewer, operator, editor, admin"),
         (f'[access.tokens."c i"]\nrole = "admin"\ndigest = "{DIGEST}"', "found the name 'c i'"),
         (f'[access.tokens.ci]\nrole = "admin"\ndigest = "{DIGEST}"\nexpires = "soon"', "expected a time such as"),
-        (f'[access.tokens.ci]\nrole = "admin"\ndigest = "{DIGEST}"\nuid = 0', "unknown key 'uid'"),
+        (f'[access.tokens.ci]\nrole = "admin"\ndigest = "{DIGEST}"\nuid = 0', "unknown key `uid` (known: digest, "),
         (f'[access.tokens.ci]\nrole = "admin"\ndigest = "{DIGEST}"\nworkflows = "x"', "expected names or patterns"),
         ('[[access.certificates]]\nrole = "admin"', "rule 1: needs `subject_cn` or `san`"),
         ('[[access.issuers]]\nissuer = "i"\naudience = "a"\nrules = []', "either `jwks_file` or `jwks_url`"),
@@ -353,7 +354,7 @@ rules = [{{ claims = {{ groups = "ops" }}, role = "editor" }}]
         ),
         (
             '[[access.issuers]]\nissuer = "i"\naudience = "a"\njwks_file = "/k"\nrules = [{ role = "admin" }]',
-            "issuer 1, rule 1: needs `claims`",
+            "issuer 1: rule 1: needs `claims`",
         ),
     ],
 )
@@ -379,14 +380,14 @@ days = 3
     found = problems(text, tmp_path, environment, default_run_timeout="0s")
     file = f"{tmp_path}/toband.toml"
     starts = [
-        f"{file}: unknown key `colour`",
-        f"{file}: state_dir: found 5, expected text",
-        f"{file}: listen: refusing to listen on '0.0.0.0:7000'",
-        f"{file}: database: found 'mysql://user:***@host/db'",
-        f"{file}: stop_deadline: ",
-        f"{file}: log.level: found 'loud', expected one of debug, info, warning, error",
-        f"{file}: unknown key `log.shape`",
-        f"{file}: unknown key `retention.days`",
+        f"{file}:2: unknown key `colour`",
+        f"{file}:3: state_dir: found 5, expected text",
+        f"{file}:4: listen: refusing to listen on '0.0.0.0:7000'",
+        f"{file}:5: database: found 'mysql://user:***@host/db'",
+        f"{file}:6: stop_deadline: ",
+        f"{file}:8: log.level: found 'loud', expected one of debug, info, warning, error",
+        f"{file}:9: unknown key `log.shape`",
+        f"{file}:11: unknown key `retention.days`",
         "TOBAN_LOG_FORMAT: found 'xml', expected one of auto, console, json",
         "--default-run-timeout: must be greater than zero",
     ]
@@ -524,7 +525,7 @@ def test_check_config_prints_every_value_with_its_source(
     for line in shown.out.splitlines():
         setting, _, source = line.rpartition("    # ")
         key, _, value = setting.partition(" = ")
-        found[key] = (json.loads(value), source)
+        found[key] = (json.loads(value), source.partition(";")[0].partition(" ")[0])
     assert found == {
         "state_dir": ("/srv/s", "flag"),
         "listen": (["127.0.0.1:0", "127.0.0.1:1"], "flag"),
@@ -674,9 +675,9 @@ def test_the_sizes_of_locks(tmp_path: Path) -> None:
     assert found["locks.gpu"] == (4, "environment")
     text = "[locks]\ndb = 0\n'a b' = 1\n"
     wrong = problems(text, tmp_path, {"TOBAN_LOCKS": "gpu"})
-    assert [problem.removeprefix(f"{tmp_path / 'toband.toml'}: ") for problem in wrong] == [
-        f"locks.db: found 0, expected a whole number from 1 to {2**31 - 1}",
-        'locks.a b: "a b" is not a valid name: use a letter or digit, then up to 63 letters, digits, _ or -',
+    assert [problem.removeprefix(f"{tmp_path / 'toband.toml'}:") for problem in wrong] == [
+        f"2: locks.db: found 0, expected a whole number from 1 to {2**31 - 1}",
+        '3: locks.a b: "a b" is not a valid name: use a letter or digit, then up to 63 letters, digits, _ or -',
         f"TOBAN_LOCKS: found '', expected a whole number from 1 to {2**31 - 1}",
     ]
 
@@ -687,3 +688,137 @@ def test_a_start_loads_nothing_that_only_some_daemons_need() -> None:
     code = f"import sys, toband.app.application; print({heavy!r} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+WITH_NESTED = (
+    """
+# a comment = 1
+timezone = "Asia/Tokyo"  # listen = [
+blackout = [
+  "0 2 * * sun/2h",
+  "never",
+]
+[[access.issuers]]
+issuer = "i"
+audience = "a"
+jwks_file = "/k"
+rules = [
+  { role = "viewer", claims = { groups = "x = {" } },
+  { role = "viewer", clams = { groups = "ops" } },
+]
+[[access.certificates]]
+subject_cn = """
+    "'''\na\n[log]\n'''"
+    """
+role = "viewer"
+[[access.certificates]]
+role = "viewer"
+[access.tokens."ci"]
+rol = "viewer"
+[secrets]
+[secrets.providers.vault]
+command = ["vault", "{key}"]
+timout = "5s"
+"""
+)
+
+
+def test_a_problem_has_the_line_of_the_value_that_it_is_about(tmp_path: Path) -> None:
+    found = problems(WITH_NESTED, tmp_path, HOME)
+    lines = [problem.removeprefix(f"{tmp_path}/toband.toml:").partition(": ") for problem in found]
+    assert [(number, text.partition(":")[0]) for number, _, text in lines] == [
+        ("4", "blackout"),
+        ("14", "access.issuers"),
+        ("22", "access.certificates"),
+        ("25", "access.tokens"),
+        ("29", "secrets.providers"),
+    ]
+    broken = problems('state_dir = "/a"\n\nlisten = [\n  "x"\n"y"]\n', tmp_path, HOME)
+    assert broken == [f"{tmp_path}/toband.toml:5: it is not TOML: Unclosed array"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("max_attempt_runing = 5", "did you mean `max_attempts_running`?"),
+        ("[log]\nlevle = 'info'", "did you mean `log.level`?"),
+        ("[limts]\nattempt_log = '1GiB'", "did you mean `limits.attempt_log`"),
+        ("level = 'info'", "did you mean `log.level`, that is `level` in [log]?"),
+        ("[steps]\nstop_policy = 'wait'", "`stop_policy` is in no table: write it before the first [table]"),
+        ("retention = '90d'", "it is a table, as in [retention]"),
+        ("[access.tokens.ci]\nrole = 'admin'\ndigst = 'x'", "unknown key `digst`: did you mean `digest`?"),
+        ("[access.tokens.ci]\nrole = 'amdin'\ndigest = '" + DIGEST + "'", "expected one of viewer, operator"),
+    ],
+)
+def test_a_mistyped_key_suggests_the_right_one(tmp_path: Path, text: str, hint: str) -> None:
+    (found,) = problems(text, tmp_path, HOME)
+    assert hint in found
+
+
+def test_a_mistyped_variable_is_a_warning() -> None:
+    strange = {"TOBAN_MAX_ATTEMPT_RUNNING": "5", "TOBAN_TOKEN_FILE": "/t", "TOBAN_LOG_LEVE": ""}
+    (warning,) = load(None, {**HOME, **strange}, {}).warnings
+    assert warning == (
+        "the variable TOBAN_MAX_ATTEMPT_RUNNING is not a setting: did you mean TOBAN_MAX_ATTEMPTS_RUNNING?"
+    )
+
+
+def test_the_check_explains_where_each_value_came_from(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "toband.toml"
+    file.write_text("state_dir = 'state'\n[log]\nlevel = 'debug'\n[locks]\ndb = 3\n")
+    environment = {**os.environ, "TOBAN_LOG_LEVEL": "warning", "TOBAN_DISK_RESERVE": "0"}
+    command = [sys.executable, "-m", "toband", "--config", str(file), "--log-level", "error", "--check-config"]
+    text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+    lines = text.splitlines()
+    assert f'state_dir = "{tmp_path}/state"    # file {file}:1; a change needs a restart' in lines
+    assert f'log.level = "error"    # flag --log-level, overrides TOBAN_LOG_LEVEL, {file}:3' in lines
+    assert 'disk_reserve = "0"    # environment TOBAN_DISK_RESERVE' in lines
+    assert f"locks.db = 3    # file {file}:5" in lines
+    assert 'stop_policy = "detach"    # default' in lines
+    done = subprocess.run([*command, "-o", "json"], env=environment, capture_output=True, check=True, timeout=60)
+    settings = {each["key"]: each for each in json.loads(done.stdout)["settings"]}
+    assert len(settings) == len(lines)
+    assert settings["log.level"] == {
+        "key": "log.level",
+        "value": "error",
+        "source": "flag",
+        "place": "--log-level",
+        "overridden": [
+            {"source": "environment", "place": "TOBAN_LOG_LEVEL"},
+            {"source": "file", "place": f"{file}:3"},
+        ],
+        "live": True,
+    }
+    file.write_text("\nlevel = 3")
+    assert main(["--config", str(file), "--check-config", "-o", "json"]) == 2
+    (problem,) = json.loads(capfd.readouterr().out)["problems"]
+    assert (problem["file"], problem["line"]) == (str(file), 2)
+
+
+def test_what_a_reload_applies_and_what_stays_as_it_was(tmp_path: Path) -> None:
+    before = loaded("stop_policy = 'wait'\nlisten = 'unix:///a'\n[locks]\ndb = 3\ngpu = 2", tmp_path, HOME)
+    text = """
+listen = "unix:///b"
+[locks]
+db = 4
+[secrets.providers.vault]
+command = ["vault", "{key}"]
+env = { TOKEN = "hidden" }
+"""
+    after = loaded(text, tmp_path, HOME)
+    found = {each.key: each for each in changes(before, after)}
+    assert {key: each.live for key, each in found.items()} == {
+        "stop_policy": True,
+        "listen": False,
+        "locks.db": True,
+        "locks.gpu": True,
+        "secrets.providers": True,
+    }
+    assert (found["locks.gpu"].before, found["locks.gpu"].after) == (2, None)
+    assert "hidden" not in str(found)
+    now = with_live_settings(before, after)
+    assert addresses(now) == ["unix:///a"]
+    assert (now.stop_policy, now.locks) == ("detach", {"db": 4})
+    assert {each.key: str(each.origin) for each in now.shown()}["listen"] == f"file {tmp_path}/toband.toml:2"
+    assert [each.key for each in changes(now, after)] == ["listen"]
+    assert not changes(now, now)

@@ -244,6 +244,7 @@ class SyncClient(Blocking[Client]):
     list_locks = blocking(Client.list_locks)
     release_lock = blocking(Client.release_lock)
     reload = blocking(Client.reload)
+    reload_config = blocking(Client.reload_config)
     resume = blocking(Client.resume)
 
     who_am_i = blocking(Client.who_am_i)

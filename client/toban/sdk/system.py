@@ -27,6 +27,13 @@ class SystemCalls(Calls):
         answer = await self._connection.call(self._system.GetConfig, system_pb2.GetConfigRequest())
         return list(answer.values)
 
+    async def reload_config(self) -> system_pb2.ReloadConfigResponse:
+        """Reads the configuration of the daemon again, and reports what changed; may be repeated.
+
+        With `problems` in the answer nothing changed.
+        """
+        return await self._connection.call(self._system.ReloadConfig, system_pb2.ReloadConfigRequest())
+
     async def collect_garbage(
         self, *, dry_run: bool = False, within: float = 3600.0
     ) -> system_pb2.CollectGarbageResponse:

@@ -513,24 +513,121 @@ class ConfigValue(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     VALUE_JSON_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    OVERRIDDEN_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     value_json: _builtins.str
     """As JSON."""
     source: Global___ConfigSource.ValueType
+    place: _builtins.str
+    """`FILE:LINE`, the name of the variable, or the flag; empty for a default."""
+    live: _builtins.bool
+    """A reload applies a change; otherwise a restart does."""
+    @_builtins.property
+    def overridden(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Further places that set the key, and that the source overrides; the strongest first."""
+
     def __init__(
         self,
         *,
         key: _builtins.str = ...,
         value_json: _builtins.str = ...,
         source: Global___ConfigSource.ValueType = ...,
+        place: _builtins.str = ...,
+        overridden: _abc.Iterable[_builtins.str] | None = ...,
+        live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "source", b"source", "value_json", b"value_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "live", b"live", "overridden", b"overridden", "place", b"place", "source", b"source", "value_json", b"value_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ConfigValue: _TypeAlias = ConfigValue  # noqa: Y015
+
+@_typing.final
+class ReloadConfigRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReloadConfigRequest: _TypeAlias = ReloadConfigRequest  # noqa: Y015
+
+@_typing.final
+class ReloadConfigResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPLIED_FIELD_NUMBER: _builtins.int
+    NEEDS_RESTART_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def applied(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigChange]:
+        """Settings that changed and are in effect now."""
+
+    @_builtins.property
+    def needs_restart(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigChange]:
+        """Settings that changed and take effect when the daemon starts again."""
+
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """For people: what is wrong, with file and line. If there are any, nothing changed."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """For people: what is probably a mistake, such as a variable with nearly the name of a setting."""
+
+    def __init__(
+        self,
+        *,
+        applied: _abc.Iterable[Global___ConfigChange] | None = ...,
+        needs_restart: _abc.Iterable[Global___ConfigChange] | None = ...,
+        problems: _abc.Iterable[_builtins.str] | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "needs_restart", b"needs_restart", "problems", b"problems", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReloadConfigResponse: _TypeAlias = ReloadConfigResponse  # noqa: Y015
+
+@_typing.final
+class ConfigChange(_message.Message):
+    """A setting whose value differs from the one that was in effect."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    BEFORE_JSON_FIELD_NUMBER: _builtins.int
+    AFTER_JSON_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    before_json: _builtins.str
+    """As JSON; passwords and digests are hidden, so both may look the same."""
+    after_json: _builtins.str
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        before_json: _builtins.str = ...,
+        after_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_json", b"after_json", "before_json", b"before_json", "key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfigChange: _TypeAlias = ConfigChange  # noqa: Y015
 
 @_typing.final
 class CollectGarbageRequest(_message.Message):

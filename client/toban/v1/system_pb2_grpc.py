@@ -45,6 +45,11 @@ class SystemServiceStub:
                 request_serializer=toban_dot_v1_dot_system__pb2.GetConfigRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_system__pb2.GetConfigResponse.FromString,
                 _registered_method=True)
+        self.ReloadConfig = channel.unary_unary(
+                '/toban.v1.SystemService/ReloadConfig',
+                request_serializer=toban_dot_v1_dot_system__pb2.ReloadConfigRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_system__pb2.ReloadConfigResponse.FromString,
+                _registered_method=True)
         self.CollectGarbage = channel.unary_unary(
                 '/toban.v1.SystemService/CollectGarbage',
                 request_serializer=toban_dot_v1_dot_system__pb2.CollectGarbageRequest.SerializeToString,
@@ -96,6 +101,15 @@ class SystemServiceServicer:
 
     def GetConfig(self, request, context):
         """Returns the effective configuration and the source of each value. Secrets are hidden.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReloadConfig(self, request, context):
+        """Reads the configuration again. Settings that can change while the daemon runs take effect; others are listed as
+        needing a restart. An invalid configuration changes nothing: its problems are in the answer, and the health of the
+        daemon is DEGRADED until it is valid again. No run is disturbed. Safe to repeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -169,6 +183,11 @@ def add_SystemServiceServicer_to_server(servicer, server):
                     servicer.GetConfig,
                     request_deserializer=toban_dot_v1_dot_system__pb2.GetConfigRequest.FromString,
                     response_serializer=toban_dot_v1_dot_system__pb2.GetConfigResponse.SerializeToString,
+            ),
+            'ReloadConfig': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReloadConfig,
+                    request_deserializer=toban_dot_v1_dot_system__pb2.ReloadConfigRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_system__pb2.ReloadConfigResponse.SerializeToString,
             ),
             'CollectGarbage': grpc.unary_unary_rpc_method_handler(
                     servicer.CollectGarbage,
@@ -261,6 +280,33 @@ class SystemService:
             '/toban.v1.SystemService/GetConfig',
             toban_dot_v1_dot_system__pb2.GetConfigRequest.SerializeToString,
             toban_dot_v1_dot_system__pb2.GetConfigResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReloadConfig(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.SystemService/ReloadConfig',
+            toban_dot_v1_dot_system__pb2.ReloadConfigRequest.SerializeToString,
+            toban_dot_v1_dot_system__pb2.ReloadConfigResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,11 @@ class SystemServiceStub:
     """
     GetConfig: _grpc.UnaryUnaryMultiCallable[_system_pb2.GetConfigRequest, _system_pb2.GetConfigResponse]
     """Returns the effective configuration and the source of each value. Secrets are hidden."""
+    ReloadConfig: _grpc.UnaryUnaryMultiCallable[_system_pb2.ReloadConfigRequest, _system_pb2.ReloadConfigResponse]
+    """Reads the configuration again. Settings that can change while the daemon runs take effect; others are listed as
+    needing a restart. An invalid configuration changes nothing: its problems are in the answer, and the health of the
+    daemon is DEGRADED until it is valid again. No run is disturbed. Safe to repeat.
+    """
     CollectGarbage: _grpc.UnaryUnaryMultiCallable[_system_pb2.CollectGarbageRequest, _system_pb2.CollectGarbageResponse]
     """Removes runs and files that have passed retention, and lists them. The daemon does so regularly by itself. Active
     runs are never removed. With `dry_run` it only lists them.
@@ -78,6 +83,11 @@ class SystemServiceAsyncStub(SystemServiceStub):
     """
     GetConfig: _aio.UnaryUnaryMultiCallable[_system_pb2.GetConfigRequest, _system_pb2.GetConfigResponse]  # type: ignore[assignment]
     """Returns the effective configuration and the source of each value. Secrets are hidden."""
+    ReloadConfig: _aio.UnaryUnaryMultiCallable[_system_pb2.ReloadConfigRequest, _system_pb2.ReloadConfigResponse]  # type: ignore[assignment]
+    """Reads the configuration again. Settings that can change while the daemon runs take effect; others are listed as
+    needing a restart. An invalid configuration changes nothing: its problems are in the answer, and the health of the
+    daemon is DEGRADED until it is valid again. No run is disturbed. Safe to repeat.
+    """
     CollectGarbage: _aio.UnaryUnaryMultiCallable[_system_pb2.CollectGarbageRequest, _system_pb2.CollectGarbageResponse]  # type: ignore[assignment]
     """Removes runs and files that have passed retention, and lists them. The daemon does so regularly by itself. Active
     runs are never removed. With `dry_run` it only lists them.
@@ -126,6 +136,17 @@ class SystemServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_system_pb2.GetConfigResponse, _abc.Awaitable[_system_pb2.GetConfigResponse]]:
         """Returns the effective configuration and the source of each value. Secrets are hidden."""
+
+    @_abc_1.abstractmethod
+    def ReloadConfig(
+        self,
+        request: _system_pb2.ReloadConfigRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_system_pb2.ReloadConfigResponse, _abc.Awaitable[_system_pb2.ReloadConfigResponse]]:
+        """Reads the configuration again. Settings that can change while the daemon runs take effect; others are listed as
+        needing a restart. An invalid configuration changes nothing: its problems are in the answer, and the health of the
+        daemon is DEGRADED until it is valid again. No run is disturbed. Safe to repeat.
+        """
 
     @_abc_1.abstractmethod
     def CollectGarbage(

@@ -83,7 +83,7 @@ _LANES: Mapping[str, str] = {
     "heavy": """
         CreateWorkflow UpdateWorkflow DeleteWorkflow ValidateWorkflow RestoreWorkflowVersion ApplyDefinitions CreateJob
         UpdateJob DeleteJob PlanRun BackfillSchedule DeleteRun ResolveEvent CollectGarbage Doctor Reload
-        RotateSecretsKey VerifyAudit
+        ReloadConfig        RotateSecretsKey VerifyAudit
     """,
     "stream": "WatchRun WatchRuns StreamLogs DownloadArtifact WatchEvents Watch ServerReflectionInfo",
 }
@@ -122,6 +122,10 @@ class Lane:
         self._share = share or limit
         self._active: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    def use(self, share: Limit) -> None:
+        """Replaces the share of an identity, for calls that come from now on; no call is refused late."""
+        self._share = share
 
     async def enter(self, who: str = "") -> None:
         """Waits for a slot, to be given back with `leave`. Raises TooManyCallsError."""
@@ -178,7 +182,13 @@ class Lanes:
         self, limits: Mapping[str, Limit] = LIMITS, *, calls: int | None = None, streams: int | None = None
     ) -> None:
         """`calls` and `streams`: how many of each kind one identity may have at once; waiting calls count."""
+        self._limits = limits
         self._lanes = {name: Lane(name, limit, _share(name, limit, calls, streams)) for name, limit in limits.items()}
+
+    def use(self, *, calls: int, streams: int) -> None:
+        """Replaces the shares of an identity."""
+        for name, limit in self._limits.items():
+            self._lanes[name].use(_share(name, limit, calls, streams))
 
     def of(self, method: str) -> Lane:
         return self._lanes[lane_of(method)]

@@ -25,10 +25,17 @@ class ClientLimits:
     """Belongs to the event loop."""
 
     def __init__(self, limits: ServerLimits, *, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._limits = limits
         self._monotonic = monotonic
-        self._rates = CallRates(rate=limits.request_rate, burst=limits.request_burst)
         self._logins = FailedLogins(limits.failed_logins)
+        self._rates = CallRates(rate=limits.request_rate, burst=limits.request_burst)
+        self._limits = limits
+
+    def use(self, limits: ServerLimits) -> None:
+        """Replaces the limits. Failed logins are not forgotten."""
+        self._logins.free = limits.failed_logins
+        if (limits.request_rate, limits.request_burst) != (self._limits.request_rate, self._limits.request_burst):
+            self._rates = CallRates(rate=limits.request_rate, burst=limits.request_burst)
+        self._limits = limits
 
     async def identified(self, peer: str, presented: bool, identify: Callable[[], Awaitable[Identity]]) -> Identity:
         """The identity of a caller. `presented`: it has a credential, which the source may not guess.

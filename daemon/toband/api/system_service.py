@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 
 from toban.v1 import system_pb2 as pb
@@ -15,6 +15,7 @@ from toband.api import lock_messages, run_messages
 from toband.api.handler import Context, unary
 from toband.api.lock_messages import LockMessages
 from toband.config import Config
+from toband.config.comparison import ReloadOutcome, SettingChange
 from toband.engine.access.call_scope import visible
 from toband.engine.definitions.file_changes import ChangeKind
 from toband.engine.definitions.file_status import DefinitionFileState
@@ -54,7 +55,8 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
     def __init__(
         self,
         *,
-        config: Config,
+        config: Callable[[], Config],
+        reload: Callable[[], Awaitable[ReloadOutcome]],
         listen: Sequence[str],
         started_at: datetime,
         store: Store,
@@ -83,6 +85,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         self._doctor = doctor
         self._counts = Counts(workflows=0, active_runs=0)
         self._config = config
+        self._reload = reload
         self._listen = listen
         self._started_at = started_at
         self._store = store
@@ -110,7 +113,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
             version=__version__,
             pid=os.getpid(),
             started_at=run_messages.timestamp(self._started_at),
-            state_dir=self._config.state_dir,
+            state_dir=self._config().state_dir,
             database=pb.DatabaseKind.Value(f"DATABASE_KIND_{self._store.kind.upper()}"),
             listen=self._listen,
             active_runs=counts.active_runs,
@@ -121,7 +124,7 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
             pending_events=counts.pending_events,
             event_runs=event_runs,
             event_runs_waiting=event_runs_waiting,
-            event_concurrency=self._config.event_concurrency,
+            event_concurrency=self._config().event_concurrency,
             draining=self._scheduling.draining,
             next_due=run_messages.timestamp(self._scheduling.next_alarm),
             waiting_attempts=self._launches.waiting,
@@ -213,9 +216,26 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
     async def GetConfig(self, request: pb.GetConfigRequest, context: Context) -> pb.GetConfigResponse:
         return pb.GetConfigResponse(
             values=[
-                pb.ConfigValue(key=key, value_json=json.dumps(value), source=_config_source(source))
-                for key, value, source in self._config.shown()
+                pb.ConfigValue(
+                    key=each.key,
+                    value_json=json.dumps(each.value),
+                    source=_config_source(each.origin.source),
+                    place=each.origin.place,
+                    overridden=[other.place for other in each.origin.overridden],
+                    live=each.live,
+                )
+                for each in self._config().shown()
             ]
+        )
+
+    @unary
+    async def ReloadConfig(self, request: pb.ReloadConfigRequest, context: Context) -> pb.ReloadConfigResponse:
+        found = await self._reload()
+        return pb.ReloadConfigResponse(
+            applied=[_config_change(each) for each in found.changes if each.live],
+            needs_restart=[_config_change(each) for each in found.changes if not each.live],
+            problems=map(str, found.problems),
+            warnings=found.warnings,
         )
 
     @unary
@@ -240,6 +260,11 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
             files=len(files),
             broken=[_definition_file(each) for each in files[:_LISTED] if each.broken],
         )
+
+
+def _config_change(change: SettingChange) -> pb.ConfigChange:
+    before, after = json.dumps(change.before), json.dumps(change.after)
+    return pb.ConfigChange(key=change.key, before_json=before, after_json=after)
 
 
 def _config_source(name: str) -> pb.ConfigSource.ValueType:

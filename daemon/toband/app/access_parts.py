@@ -43,31 +43,50 @@ class AccessParts:
         *,
         admin: TokenText | None,
     ) -> None:
-        configured = list(config.access_tokens)
-        if admin is not None:
-            configured.append(ConfiguredToken(name=ADMIN_TOKEN, digest=admin.digest, grant=RoleGrant(role=Role.ADMIN)))
+        self._admin = admin
         self.streams = LiveStreams()
-        self.tokens = Tokens(store=store, clock=clock, streams=self.streams, configured=configured)
+        self.tokens = Tokens(store=store, clock=clock, streams=self.streams, configured=self._configured(config))
         self.logins = LoginTokens(clock)
         self.steps = StepTokens(active, self.streams)
+        self._certificates = CertificateIdentities(config.access_certificates, _certificate_facts, clock)
+        self._issuers = IssuerIdentities(config.access_issuers, JwtVerifier(config.access_issuers))
         self.authenticator = Authenticator(
             tokens=self.tokens,
             logins=self.logins,
             steps=self.steps,
-            certificates=CertificateIdentities(config.access_certificates, _certificate_facts, clock),
-            issuers=IssuerIdentities(config.access_issuers, JwtVerifier(config.access_issuers)),
+            certificates=self._certificates,
+            issuers=self._issuers,
         )
+        limits = config.server_limits
+        self._lanes = Lanes(calls=limits.calls_per_identity, streams=limits.streams_per_identity)
+        self._limits = ClientLimits(limits)
 
-    def gate(
-        self, permissions: PermissionCheck, audit: AuditedCalls, limits: ServerLimits, maskers: StepMaskers
-    ) -> CallGate:
+    def use_credentials(self, config: Config) -> None:
+        """Replaces the tokens and rules. Ends the streams of those that are gone or changed."""
+        self.tokens.use(self._configured(config))
+        self._certificates.use(config.access_certificates, self.streams)
+        self._issuers.use(config.access_issuers, self.streams)
+
+    def use_limits(self, limits: ServerLimits) -> None:
+        """Replaces the limits that do not belong to gRPC."""
+        self._lanes.use(calls=limits.calls_per_identity, streams=limits.streams_per_identity)
+        self._limits.use(limits)
+
+    def _configured(self, config: Config) -> list[ConfiguredToken]:
+        found = list(config.access_tokens)
+        if self._admin is not None:
+            grant = RoleGrant(role=Role.ADMIN)
+            found.append(ConfiguredToken(name=ADMIN_TOKEN, digest=self._admin.digest, grant=grant))
+        return found
+
+    def gate(self, permissions: PermissionCheck, audit: AuditedCalls, maskers: StepMaskers) -> CallGate:
         return CallGate(
-            lanes=Lanes(calls=limits.calls_per_identity, streams=limits.streams_per_identity),
+            lanes=self._lanes,
             rules=access_rules(),
             authenticator=self.authenticator,
             permissions=permissions,
             audit=audit,
-            limits=ClientLimits(limits),
+            limits=self._limits,
             maskers=maskers,
             streams=self.streams,
             trimmer=Trimmer(),

@@ -74,10 +74,7 @@ class Adapters:
         self.meter = ProcessMeter(self.launcher.live_shims)
         self.archive = RunArchive(self.files)
         self.artifacts = ArtifactFiles(
-            self.files,
-            limits=FileLimits(bytes=config.artifact_bytes, files=config.artifact_files),
-            rate=config.artifact_rate,
-            conditions=health,
+            self.files, limits=_artifact_limits(config), rate=config.artifact_rate, conditions=health
         )
         credentials = os.environ.get("CREDENTIALS_DIRECTORY", "")
         self.secrets_key = find_key_file(config.secrets_key_file, credentials, config.state_dir)
@@ -100,6 +97,9 @@ class Adapters:
         # Two pools of processes: a definition that is slow to parse delays no step.
         self.evaluation_sandbox = ProcessSandbox()
         self.parsing_sandbox = ProcessSandbox()
+
+    def use_artifact_limits(self, config: Config) -> None:
+        self.artifacts.use(limits=_artifact_limits(config), rate=config.artifact_rate)
 
     def premises(self, config: Config) -> HostInspection:
         """The host as the doctor inspects it."""
@@ -128,6 +128,10 @@ class Adapters:
         await self.artifacts.close()
         self.logs.close()
         await self.store.close()
+
+
+def _artifact_limits(config: Config) -> FileLimits:
+    return FileLimits(bytes=config.artifact_bytes, files=config.artifact_files)
 
 
 if sys.platform == "win32":

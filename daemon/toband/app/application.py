@@ -8,13 +8,16 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 import structlog
 
 from toband import __version__, daemon_log, exit_codes
 from toband.app.access_parts import admin_token_for
 from toband.app.adapters import Adapters, SystemClock
+from toband.app.config_reload import ConfigReload
 from toband.app.engine_parts import EngineParts
+from toband.app.live_settings import LiveSettings
 from toband.app.service_host import ServiceHost
 from toband.app.service_status import ServiceStatus, status_text
 from toband.app.services import start_services
@@ -26,9 +29,10 @@ from toband.engine.health.health_conditions import Health
 from toband.engine.health.host_monitor import HostMonitor
 from toband.engine.runs.registry import ActiveRuns
 from toband.installation import note_database
-from toband.ports import DatabaseClaim, StoreTakenOverError
+from toband.ports import DatabaseClaim, StoreError, StoreTakenOverError
 from toband.state_dir import StateDir
 from toband.supervise.launch.descriptor_limit import raise_limit
+from toband.systemd_notify import reloading
 
 if sys.platform != "win32":
     from toband.supervise.shim.private_memory import close_memory
@@ -44,19 +48,29 @@ class Application:
         config: Config,
         state: StateDir,
         *,
+        read: Callable[[], Config],
         host: ServiceHost | None = None,
         take_over: bool = False,
         new_database: bool = False,
     ) -> None:
-        self._config = config
+        """`read` reads the configuration again; it raises ConfigError."""
+        self._start_config = config
+        self._read = read
         self._host = host
         self._state = state
         self._take_over = take_over
         self._new_database = new_database
         self._clock = SystemClock()
         self._stop = asyncio.Event()
+        self._reload_asked = asyncio.Event()
+        self._reload: ConfigReload | None = None
         self._replaced: StoreTakenOverError | None = None
         self._status = ServiceStatus()
+
+    @property
+    def _config(self) -> Config:
+        """The configuration in effect."""
+        return self._start_config if self._reload is None else self._reload.config
 
     async def run(self) -> None:
         """Serves until a signal asks it to stop.
@@ -141,7 +155,14 @@ class Application:
 
     async def _serve(self) -> None:
         engine, adapters, server = self._engine, self._adapters, self._adapters.server
-        await start_services(self._config, adapters, engine, doors=self._doors, started_at=self._started_at)
+        reload = self._reload = ConfigReload(
+            self._config,
+            read=self._read,
+            apply=LiveSettings(adapters, engine, self._admission).apply,
+            conditions=self._health,
+            announcing=reloading,
+        )
+        await start_services(reload, adapters, engine, doors=self._doors, started_at=self._started_at)
         server.follow(self._health)
         announced = self._announced()
         # The objects made so far live as long as the daemon: the garbage collector need not visit them again.
@@ -155,6 +176,7 @@ class Application:
             self._monitor.watch(adapters.store),
             server.guard_sockets(self._health),
             self._announce(announced),
+            self._reload_when_asked(reload),
         ]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in companions]
@@ -231,6 +253,16 @@ class Application:
             return False
         return True
 
+    async def _reload_when_asked(self, reload: ConfigReload) -> None:
+        """Does what `toban system reload` does. The log has the result."""
+        while True:
+            await self._reload_asked.wait()
+            self._reload_asked.clear()
+            await reload.reload()
+            # An error is in the health and in the log, and the next pass tries again.
+            with contextlib.suppress(StoreError):
+                await self._engine.definition_files.reload()
+
     async def _announce(self, done: bool) -> None:
         while not done:
             await asyncio.sleep(ANNOUNCE_AGAIN)
@@ -248,6 +280,16 @@ class Application:
             return
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._request_stop)
+        # With nohup, SIGHUP is ignored, and the daemon outlives its terminal.
+        stops = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
+        loop.add_signal_handler(signal.SIGHUP, self._hung_up, stops)
+
+    def _hung_up(self, stops: bool) -> None:
+        """SIGHUP is a request to reload, unless the terminal of the daemon was closed."""
+        if stops and not _has_terminal():
+            self._request_stop()
+        else:
+            self._reload_asked.set()
 
     def _leave(self, error: StoreTakenOverError) -> None:
         """Another daemon owns the database: this one can do nothing more, not even for steps that run."""
@@ -273,3 +315,12 @@ class Application:
         if self._host is not None:
             self._host.ended(code)
         os._exit(code)
+
+
+def _has_terminal() -> bool:
+    """Whether the process has a controlling terminal that is open."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY))
+    except OSError:
+        return False
+    return True

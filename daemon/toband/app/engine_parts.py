@@ -88,7 +88,7 @@ class EngineParts:
         definitions_read = asyncio.Event()
         rules = rules_of(config, os.environ)
         evaluation = ExpressionEvaluator(adapters.evaluation_sandbox)
-        blackouts = ActiveBlackouts(config.blackout, config.timezone)
+        self._blackouts = blackouts = ActiveBlackouts(config.blackout, config.timezone)
         blackouts.tell(health)
         providers = adapters.secret_providers
         self.keys = KeyRing(store=store, file=adapters.secrets_key, clock=clock, conditions=health)
@@ -102,7 +102,7 @@ class EngineParts:
             store=store,
             archive=adapters.archive,
             clock=clock,
-            rules=_retention_rules(config),
+            rules=retention_rules(config),
             conditions=health,
             remove_audit=self.audit_log.remove_old,
         )
@@ -124,7 +124,7 @@ class EngineParts:
         self.permissions = Permissions(store, self.runs.rights_of)
         self.access = AccessParts(config, store, clock, self.runs.active.run, admin=admin)
         self.row_retention = RowRetention(
-            store=store, clock=clock, limits=_row_limits(config), forget_tokens=self.access.tokens.forget
+            store=store, clock=clock, limits=row_limits(config), forget_tokens=self.access.tokens.forget
         )
         self.control = RunControl(self.runs.active, store, clock, remove=self.retention.remove)
         self.log_streams = LogStreams(
@@ -198,7 +198,7 @@ class EngineParts:
         self.file_watches = PathEvents(
             store=store, paths=adapters.watched_paths, announce=self.events.announce, conditions=health
         )
-        applier = Applier(
+        self._applier = applier = Applier(
             store=store,
             clock=clock,
             parser=parser,
@@ -253,6 +253,18 @@ class EngineParts:
             *self.access.companions(),
         ]
 
+    def use_step_rules(self, config: Config) -> None:
+        """For steps that start and definitions that are applied from now on."""
+        rules = rules_of(config, os.environ)
+        self.runs.rooms.rules = rules
+        self.runs.rooms.log_limit = config.attempt_log_limit
+        self._applier.use(rules)
+
+    def use_blackouts(self, windows: Sequence[str]) -> None:
+        self._blackouts.use(windows)
+        self._blackouts.tell(self.health)
+        self.scheduling.blackouts_changed()
+
     def end_streams(self) -> None:
         self.scheduling.close()
         self.events.close()
@@ -270,7 +282,7 @@ def _address_for_steps(doors: Sequence[Door]) -> str:
     return own[0] if own else doors[0].address
 
 
-def _row_limits(config: Config) -> RowLimits:
+def row_limits(config: Config) -> RowLimits:
     return RowLimits(
         requests=config.keep_requests,
         ledger=config.keep_ledger,
@@ -282,7 +294,7 @@ def _row_limits(config: Config) -> RowLimits:
     )
 
 
-def _retention_rules(config: Config) -> Rules:
+def retention_rules(config: Config) -> Rules:
     return Rules(
         age=config.keep_age,
         runs=config.keep_runs,

@@ -102,7 +102,7 @@ class RunParts:
         )
         self.dead_letters = DeadLetters(store=store, clock=clock, factory=self.factory, intake=self.intake)
         seen = TemplateScope(adapters.logs, adapters.values, adapters.files.work)
-        self._rooms = Rooms(
+        self.rooms = Rooms(
             files=adapters.files,
             seen=seen,
             evaluation=evaluation,
@@ -111,11 +111,11 @@ class RunParts:
             log_limit=config.attempt_log_limit,
             rules=rules,
         )
-        handing = ArtifactFlow(self._rooms, adapters.artifacts)
+        handing = ArtifactFlow(self.rooms, adapters.artifacts)
         notes = Notes(adapters.artifacts)
         self.launches = Dispatcher(
             launcher=launcher,
-            rooms=self._rooms,
+            rooms=self.rooms,
             handing=handing,
             notes=notes,
             values=adapters.values,
@@ -133,7 +133,7 @@ class RunParts:
         children = ChildRuns(
             active=self.active,
             intake=self.intake,
-            rooms=self._rooms,
+            rooms=self.rooms,
             secrets=step_secrets,
             store=store,
             locks=locks,
@@ -152,23 +152,24 @@ class RunParts:
             find=self.active.actor,
             start=start,
         )
+        self._collection = Collection(
+            handing=handing,
+            maskers=self.maskers,
+            conditions=health,
+            boot_id=ids.boot_id,
+            most=config.artifact_time,
+            start=start,
+        )
         effects = Effects(
             active=self.active,
             queue=self.queue,
             locks=locks,
             notifier=notifier,
             launches=self.launches,
-            rooms=self._rooms,
+            rooms=self.rooms,
             notes=notes,
             children=children,
-            collection=Collection(
-                handing=handing,
-                maskers=self.maskers,
-                conditions=health,
-                boot_id=ids.boot_id,
-                most=config.artifact_time,
-                start=start,
-            ),
+            collection=self._collection,
             waits=self.waits,
             seen=seen,
             evaluation=evaluation,
@@ -193,6 +194,13 @@ class RunParts:
             start=start,
         )
 
+    def use_limits(self, config: Config) -> None:
+        """Replaces how much may run at once, and for how long, for everything that begins from now on."""
+        self.factory.default_timeout = config.default_run_timeout
+        self._collection.most = config.artifact_time
+        self.launches.use(limit=config.max_attempts_running, artifact_time=config.artifact_time)
+        self.queue.use(event_slots=config.event_concurrency)
+
     def report(self, run_id: str, event: Event) -> None:
         """Takes the launcher's events."""
         self._unread.report(run_id, event)
@@ -211,9 +219,9 @@ class RunParts:
         """The directory of a run's artifacts."""
         found = await self.plans.of_run(run)
         if found is None:
-            return self._rooms.files.context(run.id)
+            return self.rooms.files.context(run.id)
         plan, base_dir = found
-        return self._rooms.context(plan, run.id, base_dir)
+        return self.rooms.context(plan, run.id, base_dir)
 
     async def close(self) -> None:
         """Stops timers and tasks. Processes go on, and the next daemon recovers what is not saved."""

@@ -24,14 +24,14 @@ from toband.api.system_service import SystemService
 from toband.api.workflow_service import WorkflowService
 from toband.app.access_parts import user_name
 from toband.app.adapters import Adapters
+from toband.app.config_reload import ConfigReload
 from toband.app.engine_parts import EngineParts
-from toband.config import Config
 from toband.engine.access.door import Door
 from toband.engine.runs.run_progress import RunProgress
 
 
 async def start_services(
-    config: Config, adapters: Adapters, engine: EngineParts, *, doors: Sequence[Door], started_at: datetime
+    reload: ConfigReload, adapters: Adapters, engine: EngineParts, *, doors: Sequence[Door], started_at: datetime
 ) -> None:
     store = adapters.store
     access = engine.access
@@ -55,19 +55,14 @@ async def start_services(
     )
     schedules = ScheduleRpcs(engine.outlook, engine.backfill, store)
     await adapters.server.start(
-        access.gate(
-            engine.permissions,
-            AuditedCalls(engine.audit_log, engine.clock),
-            config.server_limits,
-            engine.runs.maskers,
-        ),
+        access.gate(engine.permissions, AuditedCalls(engine.audit_log, engine.clock), engine.runs.maskers),
         access.logins,
         access=AccessService(
             tokens=access.tokens,
             clock=engine.clock,
             doors=doors,
             user=user_name(),
-            step_user=config.step_user,
+            step_user=reload.config.step_user,
             audit=AuditRpcs(engine.audit_log, store),
         ),
         workflows=WorkflowService(engine.workflows, store, schedules, SummaryRpcs(store, engine.clock)),
@@ -78,7 +73,8 @@ async def start_services(
         schedules=ScheduleService(engine.subjects, store),
         secrets=SecretService(engine.secret_admin, engine.keys),
         system=SystemService(
-            config=config,
+            config=lambda: reload.config,
+            reload=reload.reload,
             listen=[door.address for door in doors],
             started_at=started_at,
             store=store,

@@ -1,11 +1,13 @@
 """The daemon's settings.
 
-`settings` has the effective values, `keys` the name and check of each key, `value_checks` and `listeners` the checks,
-`defaults` what depends on the host, and `layers` reads the file, the environment and the flags, in that order.
+`keys` declares each setting, `value_checks`, `listeners` and others are their checks, `settings` has the effective
+values, `defaults` what depends on the host, `layers` reads the file, the environment and the flags, in that order, and
+`comparison` compares what it read with what is in effect.
 """
 
+from toband.config.declaration import ConfigError
 from toband.config.layers import load
 from toband.config.server_limits import ServerLimits
-from toband.config.settings import Config, ConfigError
+from toband.config.settings import Config
 
 __all__ = ["Config", "ConfigError", "ServerLimits", "load"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
 from typing import Any
 
 from toban.definition.scalars.names import check_name
-from toband.config.value_checks import check_role, check_text, shown
+from toband.config.declaration import NestedError, at
+from toband.config.value_checks import check_role, check_text, shown, unknown_key
 from toband.domain.credential_rules import (
     CertificateRule,
     ClaimRule,
@@ -32,7 +33,7 @@ def check_tokens(value: Any) -> tuple[ConfiguredToken, ...]:
     for name, table in _tables(value).items():
         if not _TOKEN_NAME.fullmatch(name):
             raise ValueError(f"found the name {shown(name)}, expected 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'")
-        with_place = _at(f"[access.tokens.{name}]")
+        with_place = at(f"[access.tokens.{name}]", name)
         fields = with_place(_fields, table, {*_GRANT, "digest", "expires"}, {"role", "digest"})
         found.append(
             ConfiguredToken(
@@ -48,17 +49,21 @@ def check_tokens(value: Any) -> tuple[ConfiguredToken, ...]:
 def check_certificates(value: Any) -> tuple[CertificateRule, ...]:
     found = []
     for number, table in enumerate(_list(value, "[[access.certificates]]"), start=1):
-        with_place = _at(f"rule {number}")
+        with_place = at(f"rule {number}", number - 1)
         fields = with_place(_fields, table, {*_GRANT, "subject_cn", "san", "name"}, {"role"})
         texts = {key: with_place(check_text, fields.get(key, "")) for key in ("subject_cn", "san", "name")}
         if not texts["subject_cn"] and not texts["san"]:
-            raise ValueError(f"rule {number}: needs `subject_cn` or `san`, a name or pattern ('*' matches all)")
+            text = f"rule {number}: needs `subject_cn` or `san`, a name or pattern ('*' matches all)"
+            raise NestedError(text, number - 1)
         found.append(CertificateRule(grant=with_place(_grant, fields), **texts))
     return tuple(found)
 
 
 def check_issuers(value: Any) -> tuple[IssuerRules, ...]:
-    found = [_issuer(table, f"issuer {number}") for number, table in enumerate(_list(value, "[[access.issuers]]"), 1)]
+    found = [
+        at(f"issuer {number}", number - 1)(_issuer, table)
+        for number, table in enumerate(_list(value, "[[access.issuers]]"), start=1)
+    ]
     for what in ("issuer", "label"):
         values = [getattr(each, what) for each in found]
         twice = [each for each in values if values.count(each) > 1]
@@ -68,34 +73,32 @@ def check_issuers(value: Any) -> tuple[IssuerRules, ...]:
     return tuple(found)
 
 
-def _issuer(table: Any, place: str) -> IssuerRules:
-    with_place = _at(place)
+def _issuer(table: Any) -> IssuerRules:
     known = {"issuer", "name", "audience", "jwks_file", "jwks_url", "name_claim", "rules"}
-    fields = with_place(_fields, table, known, {"issuer", "audience", "rules"})
-    texts = {key: with_place(check_text, fields[key]) for key in known - {"rules"} if key in fields}
+    fields = _fields(table, known, {"issuer", "audience", "rules"})
+    texts = {key: check_text(fields[key]) for key in known - {"rules"} if key in fields}
     if ("jwks_file" in texts) == ("jwks_url" in texts):
-        raise ValueError(f"{place}: needs either `jwks_file` or `jwks_url`")
+        raise ValueError("needs either `jwks_file` or `jwks_url`")
     if not texts["issuer"] or not texts["audience"]:
-        raise ValueError(f"{place}: `issuer` and `audience` must not be empty")
-    label = with_place(_label, texts.pop("name", "oidc"))
+        raise ValueError("`issuer` and `audience` must not be empty")
+    label = _label(texts.pop("name", "oidc"))
     if "jwks_file" in texts and not os.path.isabs(texts["jwks_file"]):
-        raise ValueError(f"{place}: jwks_file: found {shown(texts['jwks_file'])}, expected an absolute path")
+        raise NestedError(f"jwks_file: found {shown(texts['jwks_file'])}, expected an absolute path", "jwks_file")
     if "jwks_url" in texts:
-        with_place(_check_url, texts["jwks_url"])
+        _check_url(texts["jwks_url"])
     rules = [
-        _claim_rule(each, f"{place}, rule {number}")
-        for number, each in enumerate(with_place(_list, fields["rules"], "rules"), start=1)
+        at(f"rule {number}", "rules", number - 1)(_claim_rule, each)
+        for number, each in enumerate(_list(fields["rules"], "rules"), start=1)
     ]
     return IssuerRules(label=label, rules=tuple(rules), **texts)
 
 
-def _claim_rule(table: Any, place: str) -> ClaimRule:
-    with_place = _at(place)
-    fields = with_place(_fields, table, {*_GRANT, "claims"}, {"role", "claims"})
+def _claim_rule(table: Any) -> ClaimRule:
+    fields = _fields(table, {*_GRANT, "claims"}, {"role", "claims"})
     claims = fields["claims"]
     if not isinstance(claims, Mapping) or not claims or not all(isinstance(each, str) for each in claims.values()):
-        raise ValueError(f"{place}: claims: found {shown(claims)}, expected patterns such as {{ groups = 'ops' }}")
-    return ClaimRule(grant=with_place(_grant, fields), claims=tuple(claims.items()))
+        raise NestedError(f"claims: found {shown(claims)}, expected patterns such as {{ groups = 'ops' }}", "claims")
+    return ClaimRule(grant=_grant(fields), claims=tuple(claims.items()))
 
 
 def _grant(fields: Mapping[str, Any]) -> RoleGrant:
@@ -151,7 +154,7 @@ def _fields(table: Any, known: set[str], required: set[str]) -> Mapping[str, Any
     if not isinstance(table, Mapping):
         raise ValueError(f"found {shown(table)}, expected a table")
     if unknown := set(table) - known:
-        raise ValueError(f"unknown key {min(unknown)!r} (known: {', '.join(sorted(known))})")
+        raise NestedError(unknown_key(min(unknown), known), min(unknown))
     if missing := required - set(table):
         raise ValueError(f"needs `{min(missing)}`")
     return table
@@ -167,15 +170,3 @@ def _list(value: Any, example: str) -> list[Any]:
     if not isinstance(value, list):
         raise ValueError(f"found {shown(value)}, expected tables such as {example}")
     return value
-
-
-def _at(place: str) -> Callable[..., Any]:
-    """Runs a check, whose errors then begin with the place."""
-
-    def run(check: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return check(*arguments)
-        except ValueError as error:
-            raise ValueError(f"{place}: {error}") from None
-
-    return run

@@ -1,14 +1,16 @@
-"""The keys of the configuration, and the check of each."""
+"""The keys of the configuration. Each is declared only here: its check, its default, whether a reload applies it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from difflib import get_close_matches
 
+from toban.definition.scripts.shells import DEFAULT_SHELL
 from toband.config.access_settings import check_certificates, check_issuers, check_tokens
+from toband.config.declaration import Setting
 from toband.config.listeners import check_client_certificates, check_listen
 from toband.config.secret_providers import check_providers
-from toband.config.server_limits import LIMIT_KEYS
+from toband.config.server_limits import LIMIT_SETTINGS
 from toband.config.value_checks import (
     check_blackout,
     check_calendar,
@@ -32,75 +34,105 @@ from toband.config.value_checks import (
     or_none,
 )
 
+GIB = 1024**3
+DAY = 86400.0
+LOCKS = "locks."
+"""Before the name of a lock, in the keys of sizes."""
+
 _LEVELS = ("debug", "info", "warning", "error")
 _FORMATS = ("auto", "console", "json")
 _REMOVED = ("disable", "delete")
 _STOP_POLICIES = ("detach", "wait", "cancel")
 
-KEYS: Mapping[str, Callable[[Any], Any]] = {
-    "state_dir": check_directory,
-    "listen": check_listen,
-    "database": check_database,
-    "timezone": check_timezone,
-    "calendar": check_calendar,
-    "blackout": check_blackout,
-    "shell": check_default_shell,
-    "definitions": check_definitions,
-    "definitions_removed": one_of(_REMOVED),
-    "stop_policy": one_of(_STOP_POLICIES),
-    "stop_deadline": check_duration,
-    "default_run_timeout": or_none(check_duration),
-    "max_attempts_running": check_count,
-    "event_concurrency": check_count,
-    "disk_reserve": check_reserve,
-    "cgroup": one_of(("auto", "off")),
-    "step_user": check_user,
-    "steps.users": check_patterns,
-    "steps.shells": check_patterns,
-    "steps.workspaces": check_path_patterns,
-    "steps.environment_names": check_patterns,
-    "steps.environment_denied": check_patterns,
-    "steps.environment": check_environment,
-    "steps.inherit": check_inherited,
-    "steps.sudo": check_flag,
-    "limits.attempt_log": or_none(check_size),
-    "limits.total_logs": or_none(check_size),
-    "limits.artifact_bytes": check_size,
-    "limits.artifact_files": check_count,
-    "limits.artifact_time": check_duration,
-    "limits.artifact_rate": or_none(check_size),
-    **LIMIT_KEYS,
-    "retention.age": or_none(check_duration),
-    "retention.runs": or_none(check_count),
-    "retention.bytes": or_none(check_size),
-    "retention.total_runs": or_none(check_count),
-    "retention.total_bytes": or_none(check_size),
-    "retention.audit": or_none(check_duration),
-    "retention.audit_entries": or_none(check_count),
-    "retention.requests": or_none(check_duration),
-    "retention.ledger": or_none(check_duration),
-    "retention.ledger_entries": or_none(check_count),
-    "retention.events": or_none(check_duration),
-    "retention.total_events": or_none(check_count),
-    "retention.tokens": or_none(check_duration),
-    "retention.versions": or_none(check_count),
-    "retention.compress_after": or_none(check_duration),
-    "secrets.key_file": check_path,
-    "secrets.providers": check_providers,
-    "tls.certificate": check_path,
-    "tls.key": check_path,
-    "tls.client_ca": check_path,
-    "tls.client_certificates": check_client_certificates,
-    "access.tokens": check_tokens,
-    "access.certificates": check_certificates,
-    "access.issuers": check_issuers,
-    "log.level": one_of(_LEVELS),
-    "log.format": one_of(_FORMATS),
-    "log.file": check_path,
+SETTINGS: Mapping[str, Setting] = {
+    "state_dir": Setting(check_directory, path=True),
+    "listen": Setting(check_listen),
+    "database": Setting(check_database),
+    "timezone": Setting(check_timezone),
+    "calendar": Setting(check_calendar, ""),
+    "blackout": Setting(check_blackout, (), live=True),
+    "shell": Setting(check_default_shell, DEFAULT_SHELL),
+    "definitions": Setting(check_definitions, (), path=True),
+    "definitions_removed": Setting(one_of(_REMOVED), "disable"),
+    "stop_policy": Setting(one_of(_STOP_POLICIES), "detach", live=True),
+    "stop_deadline": Setting(check_duration, 10.0, live=True),
+    "default_run_timeout": Setting(or_none(check_duration), live=True),
+    "max_attempts_running": Setting(check_count, 256, live=True),
+    "event_concurrency": Setting(check_count, 10, live=True),
+    "disk_reserve": Setting(check_reserve, live=True),
+    "cgroup": Setting(one_of(("auto", "off")), "auto"),
+    "step_user": Setting(check_user),
+    "steps.users": Setting(check_patterns, live=True),
+    "steps.shells": Setting(check_patterns, live=True),
+    "steps.workspaces": Setting(check_path_patterns, live=True),
+    "steps.environment_names": Setting(check_patterns, live=True),
+    "steps.environment_denied": Setting(check_patterns, (), live=True),
+    "steps.environment": Setting(check_environment, {}, live=True),
+    "steps.inherit": Setting(check_inherited, (), live=True),
+    "steps.sudo": Setting(check_flag, False, live=True),
+    "limits.attempt_log": Setting(or_none(check_size), GIB, live=True),
+    "limits.total_logs": Setting(or_none(check_size), live=True),
+    "limits.artifact_bytes": Setting(check_size, 100 * GIB, live=True),
+    "limits.artifact_files": Setting(check_count, 250_000, live=True),
+    "limits.artifact_time": Setting(check_duration, 3600.0, live=True),
+    "limits.artifact_rate": Setting(or_none(check_size), GIB, live=True),
+    **LIMIT_SETTINGS,
+    "retention.age": Setting(or_none(check_duration), 90 * DAY, live=True),
+    "retention.runs": Setting(or_none(check_count), 10_000, live=True),
+    "retention.bytes": Setting(or_none(check_size), live=True),
+    "retention.total_runs": Setting(or_none(check_count), live=True),
+    "retention.total_bytes": Setting(or_none(check_size), 20 * GIB, live=True),
+    "retention.audit": Setting(or_none(check_duration), 400 * DAY, live=True),
+    "retention.audit_entries": Setting(or_none(check_count), 5_000_000, live=True),
+    "retention.requests": Setting(or_none(check_duration), 7 * DAY, live=True),
+    "retention.ledger": Setting(or_none(check_duration), 90 * DAY, live=True),
+    "retention.ledger_entries": Setting(or_none(check_count), 1000, live=True),
+    "retention.events": Setting(or_none(check_duration), 30 * DAY, live=True),
+    "retention.total_events": Setting(or_none(check_count), 100_000, live=True),
+    "retention.tokens": Setting(or_none(check_duration), 90 * DAY, live=True),
+    "retention.versions": Setting(or_none(check_count), 100, live=True),
+    "retention.compress_after": Setting(or_none(check_duration), 600.0, live=True),
+    "secrets.key_file": Setting(check_path, "", path=True),
+    "secrets.providers": Setting(check_providers, {}, live=True),
+    "tls.certificate": Setting(check_path, "", path=True),
+    "tls.key": Setting(check_path, "", path=True),
+    "tls.client_ca": Setting(check_path, "", path=True),
+    "tls.client_certificates": Setting(check_client_certificates, "off"),
+    "access.tokens": Setting(check_tokens, (), live=True, file_only=True),
+    "access.certificates": Setting(check_certificates, (), live=True, file_only=True),
+    "access.issuers": Setting(check_issuers, (), live=True, file_only=True),
+    "log.level": Setting(one_of(_LEVELS), "info", live=True),
+    "log.format": Setting(one_of(_FORMATS), "auto"),
+    "log.file": Setting(check_path, "", path=True),
 }
-FILE_ONLY = frozenset({"access.tokens", "access.certificates", "access.issuers"})
-"""Keys with tables, which variables cannot hold."""
-PATHS = frozenset(
-    {"state_dir", "definitions", "secrets.key_file", "log.file", "tls.certificate", "tls.key", "tls.client_ca"}
-)
-"""Keys with paths, which may be relative to the configuration file."""
+_LOCK = Setting(check_count, live=True)
+FILE_ONLY = frozenset(key for key, each in SETTINGS.items() if each.file_only)
+_TABLES = frozenset(key.partition(".")[0] for key in SETTINGS if "." in key) | {LOCKS.rstrip(".")}
+
+
+def setting_of(key: str) -> Setting | None:
+    """None for an unknown key. Locks have any name."""
+    return _LOCK if key.startswith(LOCKS) else SETTINGS.get(key)
+
+
+def declared_in(key: str) -> Setting:
+    """The setting of a shown key, which may be inside of the value of another, such as `secrets.providers.NAME`."""
+    found = setting_of(key) or SETTINGS.get(key.rpartition(".")[0])
+    assert found is not None
+    return found
+
+
+def unknown_setting(key: str) -> str:
+    """What to say of an unknown key: with the right one, if there is one that is near."""
+    text = f"unknown key `{key}`"
+    _, dot, name = key.rpartition(".")
+    if key in _TABLES:
+        return f"{text}: it is a table, as in [{key}]"
+    if dot and name in SETTINGS:
+        return f"{text}: `{name}` is in no table: write it before the first [table]"
+    placed = [each for each in SETTINGS if each.rpartition(".")[2] == name and each != key]
+    if len(placed) == 1:
+        right, _, last = placed[0].rpartition(".")
+        return f"{text}: did you mean `{placed[0]}`, that is `{last}` in [{right}]?"
+    near = get_close_matches(key, SETTINGS, n=1, cutoff=0.7)
+    return f"{text}: did you mean `{near[0]}`?" if near else text

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toband.config.value_checks import check_role, check_text, one_of, shown
+from toband.config.declaration import NestedError, at
+from toband.config.value_checks import check_role, check_text, one_of, shown, unknown_key
 from toband.domain.identity import Role
 
 SOCKET_PATH_MOST = 107
@@ -67,7 +68,14 @@ def check_listen(value: Any) -> tuple[ListenAddress, ...]:
     items = _separated(value) if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not items:
         raise ValueError(f"found {shown(value)}, expected addresses such as unix:///path or 127.0.0.1:0")
-    return tuple(_table(each) if isinstance(each, Mapping) else _plain(check_text(each)) for each in items)
+    return tuple(_item(each, number) for number, each in enumerate(items))
+
+
+def _item(value: Any, number: int) -> ListenAddress:
+    try:
+        return _table(value) if isinstance(value, Mapping) else _plain(check_text(value))
+    except ValueError as error:
+        raise NestedError(str(error), number, *(error.path if isinstance(error, NestedError) else ())) from None
 
 
 def _separated(text: str) -> list[str]:
@@ -84,17 +92,14 @@ def _plain(text: str) -> ListenAddress:
 def _table(table: Mapping[str, Any]) -> ListenAddress:
     unknown = set(table) - {*_FIELDS, "address"}
     if unknown:
-        raise ValueError(f"unknown key {min(unknown)!r} (known: address, {', '.join(_FIELDS)})")
+        raise NestedError(unknown_key(min(unknown), {*_FIELDS, "address"}), min(unknown))
     if "address" not in table:
         raise ValueError(f"found {shown(dict(table))}, expected an `address`")
     address = _address(check_text(table["address"]).strip())
     values: dict[str, Any] = {}
     for key, check in _FIELDS.items():
         if key in table:
-            try:
-                values[key] = check(table[key])
-            except ValueError as error:
-                raise ValueError(f"{address}: {key}: {error}") from None
+            values[key] = at(f"{address}: {key}", key)(check, table[key])
     if address.startswith("unix://"):
         values.setdefault("role", Role.ADMIN)
         values.setdefault("mode", _OWNER if values["role"] is Role.ADMIN else _GROUP)

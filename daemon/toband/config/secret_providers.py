@@ -9,7 +9,8 @@ from typing import Any
 
 from toban.definition import format_duration
 from toban.definition.scalars.names import check_name
-from toband.config.value_checks import check_duration, check_text, shown
+from toband.config.declaration import NestedError, at
+from toband.config.value_checks import check_duration, check_text, shown, unknown_key
 
 CREDENTIAL = "credential"
 """The provider of the credentials of the daemon's systemd unit, which needs no settings."""
@@ -45,25 +46,22 @@ class ProviderSettings:
 def check_providers(value: Any) -> Mapping[str, ProviderSettings]:
     if not isinstance(value, dict):
         raise ValueError(f"found {shown(value)}, expected tables [secrets.providers.NAME] in the configuration file")
-    return {name: _provider(name, given) for name, given in value.items()}
+    return {name: at(name, name)(_provider, name, given) for name, given in value.items()}
 
 
 def _provider(name: str, given: Any) -> ProviderSettings:
     check_name(name)
     if name == CREDENTIAL:
-        raise ValueError(f"{name}: the name stands for the credentials of the systemd unit; use another")
+        raise ValueError("the name stands for the credentials of the systemd unit; use another")
     if not isinstance(given, dict):
-        raise ValueError(f"{name}: found {shown(given)}, expected a table")
-    try:
-        return _settings(given)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+        raise ValueError(f"found {shown(given)}, expected a table")
+    return _settings(given)
 
 
 def _settings(given: Mapping[str, Any]) -> ProviderSettings:
     for key in given:
         if key not in _KEYS:
-            raise ValueError(f"unknown key `{key}` (known: {', '.join(_KEYS)})")
+            raise NestedError(unknown_key(key, _KEYS), key)
     if ("command" in given) is ("directory" in given):
         raise ValueError("expected either a command or a directory")
     if "directory" in given:

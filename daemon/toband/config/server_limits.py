@@ -8,6 +8,7 @@ from typing import Any
 
 from toban.definition import format_duration, format_size
 from toban.limits import MAX_MESSAGE_BYTES
+from toband.config.declaration import Setting
 from toband.config.value_checks import check_count, check_duration, check_size
 
 
@@ -63,13 +64,19 @@ _FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "request_burst": check_count,
     "failed_logins": check_count,
 }
+_OF_GRPC = frozenset({"message_size", "connections", "connection_idle", "handshake_time", "keepalive"})
+"""Options that gRPC takes only when it opens an address."""
 _SHOWN: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
     check_size: format_size,
     check_duration: format_duration,
 }
-LIMIT_KEYS: Mapping[str, Callable[[Any], Any]] = {f"{PREFIX}{name}": check for name, check in _FIELDS.items()}
+_DEFAULTS = ServerLimits()
+LIMIT_SETTINGS: Mapping[str, Setting] = {
+    f"{PREFIX}{name}": Setting(check, getattr(_DEFAULTS, name), live=name not in _OF_GRPC)
+    for name, check in _FIELDS.items()
+}
 
 
 def server_limits(values: Mapping[str, Any]) -> ServerLimits:
     """From the checked values of all keys."""
-    return ServerLimits(**{name: values[f"{PREFIX}{name}"] for name in _FIELDS if f"{PREFIX}{name}" in values})
+    return ServerLimits(**{name: values[f"{PREFIX}{name}"] for name in _FIELDS})

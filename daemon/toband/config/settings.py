@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from toban.definition import format_duration, format_size
+from toband.config.declaration import SettingOrigin, ShownSetting
+from toband.config.keys import LOCKS, declared_in
 from toband.config.listeners import ListenAddress
 from toband.config.secret_providers import ProviderSettings
-from toband.config.server_limits import ServerLimits
+from toband.config.server_limits import ServerLimits, server_limits
 from toband.config.value_checks import without_password
 from toband.domain.credential_rules import CertificateRule, ConfiguredToken, IssuerRules
-
-LOCKS = "locks."
-"""Before the name of a lock, in the keys of sizes."""
-
-
-class ConfigError(Exception):
-    """The configuration is invalid; `problems` has a line for each mistake."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +103,15 @@ class Config:
     log_level: str
     log_format: str
     log_file: str
-    sources: Mapping[str, str]
+    file: str
+    """The absolute path of the configuration file; empty: there is none."""
+    warnings: Sequence[str]
+    values: Mapping[str, Any] = field(repr=False)
+    """The checked value of every key: with passwords, which `shown` hides."""
+    origins: Mapping[str, SettingOrigin]
 
-    def shown(self) -> list[tuple[str, Any, str]]:
-        """Key, value and source of every setting, with passwords hidden."""
+    def shown(self) -> list[ShownSetting]:
+        """Every setting, with passwords hidden."""
         values: dict[str, Any] = {
             "state_dir": self.state_dir,
             "listen": [each.shown() for each in self.listen],
@@ -180,11 +176,88 @@ class Config:
             "log.format": self.log_format,
             "log.file": self.log_file,
         }
-        return [(key, value, self._source(key)) for key, value in values.items()]
+        return [
+            ShownSetting(key=key, value=value, origin=self._origin(key), live=declared_in(key).live)
+            for key, value in values.items()
+        ]
 
-    def _source(self, key: str) -> str:
+    def _origin(self, key: str) -> SettingOrigin:
         """That of a table for the keys in it."""
-        return self.sources.get(key) or self.sources.get(key.rpartition(".")[0], "default")
+        return self.origins.get(key) or self.origins.get(key.rpartition(".")[0]) or SettingOrigin()
+
+
+def config_of(
+    values: Mapping[str, Any], origins: Mapping[str, SettingOrigin], *, file: str = "", warnings: Sequence[str] = ()
+) -> Config:
+    """From the checked values of all keys."""
+    return Config(
+        file=file,
+        warnings=warnings,
+        values=values,
+        origins=origins,
+        state_dir=values["state_dir"],
+        listen=values["listen"],
+        database=values["database"],
+        timezone=values["timezone"],
+        calendar=values["calendar"],
+        blackout=values["blackout"],
+        shell=values["shell"],
+        definitions=values["definitions"],
+        definitions_removed=values["definitions_removed"],
+        stop_policy=values["stop_policy"],
+        stop_deadline=values["stop_deadline"],
+        default_run_timeout=values["default_run_timeout"],
+        max_attempts_running=values["max_attempts_running"],
+        event_concurrency=values["event_concurrency"],
+        locks={key.removeprefix(LOCKS): size for key, size in values.items() if key.startswith(LOCKS)},
+        disk_reserve=values["disk_reserve"],
+        cgroup=values["cgroup"],
+        step_user=values["step_user"],
+        step_users=values["steps.users"],
+        step_shells=values["steps.shells"],
+        step_workspaces=values["steps.workspaces"],
+        step_environment_names=values["steps.environment_names"],
+        step_environment_denied=values["steps.environment_denied"],
+        step_environment=values["steps.environment"],
+        step_inherit=values["steps.inherit"],
+        step_sudo=values["steps.sudo"],
+        attempt_log_limit=values["limits.attempt_log"],
+        total_log_limit=values["limits.total_logs"],
+        artifact_bytes=values["limits.artifact_bytes"],
+        artifact_files=values["limits.artifact_files"],
+        artifact_time=values["limits.artifact_time"],
+        artifact_rate=values["limits.artifact_rate"],
+        server_limits=server_limits(values),
+        keep_age=values["retention.age"],
+        keep_runs=values["retention.runs"],
+        keep_bytes=values["retention.bytes"],
+        keep_total_runs=values["retention.total_runs"],
+        keep_total_bytes=values["retention.total_bytes"],
+        keep_audit=values["retention.audit"],
+        keep_audit_entries=values["retention.audit_entries"],
+        keep_requests=values["retention.requests"],
+        keep_ledger=values["retention.ledger"],
+        keep_ledger_entries=values["retention.ledger_entries"],
+        keep_events=values["retention.events"],
+        keep_total_events=values["retention.total_events"],
+        keep_tokens=values["retention.tokens"],
+        keep_versions=values["retention.versions"],
+        compress_after=values["retention.compress_after"],
+        secrets_key_file=values["secrets.key_file"],
+        secret_providers=values["secrets.providers"],
+        tls=TlsSettings(
+            certificate=values["tls.certificate"],
+            key=values["tls.key"],
+            client_ca=values["tls.client_ca"],
+            client_certificates=values["tls.client_certificates"],
+        ),
+        access_tokens=values["access.tokens"],
+        access_certificates=values["access.certificates"],
+        access_issuers=values["access.issuers"],
+        log_level=values["log.level"],
+        log_format=values["log.format"],
+        log_file=values["log.file"],
+    )
 
 
 def _shown_duration(value: float | None) -> str | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from difflib import get_close_matches
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -32,6 +33,14 @@ def shown(value: Any) -> str:
     except ValueError:
         text = "a number with too many digits"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def unknown_key(key: str, known: Collection[str]) -> str:
+    """What to say of a key of a table that has other keys."""
+    near = get_close_matches(key, known, n=1)
+    return f"unknown key `{key}`" + (
+        f": did you mean `{near[0]}`?" if near else f" (known: {', '.join(sorted(known))})"
+    )
 
 
 def check_text(value: Any) -> str:

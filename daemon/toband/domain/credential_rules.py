@@ -81,8 +81,9 @@ class IssuerRules:
     jwks_url: str = ""
     name_claim: str = "sub"
 
-    def grant(self, claims: Mapping[str, Any]) -> RoleGrant | None:
-        return next((each.grant for each in self.rules if each.matches(claims)), None)
+    def rule(self, claims: Mapping[str, Any]) -> ClaimRule | None:
+        """The first that matches."""
+        return next((each for each in self.rules if each.matches(claims)), None)
 
     def name(self, claims: Mapping[str, Any]) -> str:
         """Empty if the claims have no usable name."""

@@ -90,7 +90,7 @@ class Identity:
     aliases: frozenset[str] = frozenset()
     """Further names by which `approvers` may mean it."""
     credential: str = ""
-    """Id of the token that it presented; empty for the other kinds."""
+    """What its open streams end with: the id of a token, or the token or rule of the configuration; else empty."""
     expires_at: datetime | None = None
     step: StepIdentity | None = None
 
@@ -120,7 +120,7 @@ def user_identity(uid: int, user: str, role: Role | None) -> Identity:
 
 
 def token_identity(
-    token_id: str, name: str, role: Role, narrowing: Narrowing | None, expires_at: datetime | None
+    credential: str, name: str, role: Role, narrowing: Narrowing | None, expires_at: datetime | None
 ) -> Identity:
     return Identity(
         name=f"token:{name}",
@@ -128,6 +128,6 @@ def token_identity(
         role=role,
         narrowing=narrowing,
         aliases=frozenset({name}),
-        credential=token_id,
+        credential=credential,
         expires_at=expires_at,
     )

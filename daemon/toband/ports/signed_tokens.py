@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
+
+from toband.domain.credential_rules import IssuerRules
 
 
 class BadSignedTokenError(Exception):
@@ -17,4 +19,8 @@ class BadSignedTokenError(Exception):
 class SignedTokens(Protocol):
     async def verify(self, text: str) -> tuple[str, Mapping[str, Any]]:
         """The issuer, and the claims, of which `exp` is a number. Raises BadSignedTokenError."""
+        ...
+
+    def use(self, issuers: Sequence[IssuerRules]) -> None:
+        """Replaces the issuers. The keys of those that stay remain known."""
         ...

@@ -32,7 +32,16 @@ class JwtVerifier:
     """`toband.ports.SignedTokens`."""
 
     def __init__(self, issuers: Sequence[IssuerRules]) -> None:
-        self._issuers = {each.issuer: (each, _key_set(each)) for each in issuers}
+        self._keys: dict[tuple[str, str], KeySet] = {}
+        self.use(issuers)
+
+    def use(self, issuers: Sequence[IssuerRules]) -> None:
+        known, self._keys = self._keys, {}
+        for each in issuers:
+            place = (each.jwks_file, each.jwks_url)
+            # Keys that were read stay known: their issuer may not answer now.
+            self._keys[place] = known.get(place) or _key_set(each)
+        self._issuers = {each.issuer: (each, self._keys[each.jwks_file, each.jwks_url]) for each in issuers}
 
     async def verify(self, text: str) -> tuple[str, Mapping[str, Any]]:
         import jwt

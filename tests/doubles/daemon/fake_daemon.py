@@ -116,6 +116,7 @@ class FakeDaemon:
         self.info = system_pb2.GetInfoResponse(version="9.9.9", pid=4711, database=system_pb2.DATABASE_KIND_SQLITE)
         self.findings: list[system_pb2.Finding] = []
         self.reloaded = system_pb2.ReloadResponse()
+        self.reloaded_config = system_pb2.ReloadConfigResponse()
         self.locks: list[system_pb2.Lock] = []
         self.secrets: list[secret_pb2.Secret] = []
         self.garbage = system_pb2.CollectGarbageResponse()
@@ -478,6 +479,14 @@ class System(system_pb2_grpc.SystemServiceServicer):
             return answer
 
         return await self._daemon.answer("ReleaseLock", context, request, work)
+
+    async def ReloadConfig(
+        self, request: system_pb2.ReloadConfigRequest, context: Context
+    ) -> system_pb2.ReloadConfigResponse:
+        async def work() -> system_pb2.ReloadConfigResponse:
+            return self._daemon.reloaded_config
+
+        return await self._daemon.answer("ReloadConfig", context, request, work)
 
     async def Reload(self, request: system_pb2.ReloadRequest, context: Context) -> system_pb2.ReloadResponse:
         async def work() -> system_pb2.ReloadResponse:

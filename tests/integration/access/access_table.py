@@ -52,7 +52,8 @@ editor         | no      | all   | ScheduleService: CancelBySubject
 admin          | no      | no    | AccessService: CreateToken ListTokens RevokeToken ListAuditEntries VerifyAudit
 admin          | no      | no    | SecretService: SetSecret GetSecret ListSecrets DeleteSecret GrantSecret
 admin          | no      | no    | SecretService: RevokeSecretGrant RotateSecretsKey
-admin          | no      | no    | SystemService: GetConfig CollectGarbage Doctor Drain Resume Reload ReleaseLock
+admin          | no      | no    | SystemService: GetConfig ReloadConfig CollectGarbage Doctor Drain Resume Reload
+admin          | no      | no    | SystemService: ReleaseLock
 """
 
 

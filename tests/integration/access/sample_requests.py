@@ -160,6 +160,7 @@ _SYSTEM: Mapping[str, Callable[[Target], Any]] = {
     "Doctor": lambda _: system_pb2.DoctorRequest(),
     "Drain": lambda _: system_pb2.DrainRequest(),
     "Resume": lambda _: system_pb2.ResumeRequest(),
+    "ReloadConfig": lambda _: system_pb2.ReloadConfigRequest(),
     "Reload": lambda _: system_pb2.ReloadRequest(),
     "ListLocks": lambda _: system_pb2.ListLocksRequest(),
     "ReleaseLock": lambda _: system_pb2.ReleaseLockRequest(name="absent"),

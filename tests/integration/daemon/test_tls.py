@@ -7,8 +7,10 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from helpers.refusal import refused
 from helpers.wait import wait_until
 from toban.certificate_authority import KeyPair
 from toban.token_text import new_token_text
-from toban.v1 import access_pb2, access_rule_pb2, run_pb2
+from toban.v1 import access_pb2, access_rule_pb2, run_pb2, system_pb2, system_pb2_grpc
 from toband import exit_codes
 
 CA, FOREIGN = certificates.authority(), certificates.authority("foreign CA")
@@ -198,6 +200,36 @@ def test_a_new_certificate_is_used_at_once_and_streams_go_on(host: Host) -> None
     with calling(host.tokens, TOKEN.text, tls=trusting()) as caller:
         assert caller.who().name == "token:first"
     host.daemon.wait_run(run_id)
+
+
+def test_the_end_of_a_token_or_a_rule_in_the_configuration_ends_its_streams(host: Host) -> None:
+    config = host.files / "toband.toml"
+    written = config.read_text()
+    system = system_pb2_grpc.SystemServiceStub(host.daemon.channel)
+    build = trusting(own=certificates.client(CA, "build-7"))
+    credentials = [
+        (host.tokens, TOKEN.text, trusting()),
+        (host.tokens, ISSUER.token(groups=["ops"]), trusting()),
+        (host.clients, "", build),
+    ]
+    others = written.replace('subject_cn = "build', 'subject_cn = "other').replace('"ops"', '"others"')
+    with ExitStack() as stack:
+        callers = [stack.enter_context(calling(address, text, tls=tls)) for address, text, tls in credentials]
+        streams = [each.runs.WatchRuns(run_pb2.WatchRunsRequest(), timeout=60) for each in callers]
+        assert all(next(iter(each)).position for each in streams)
+        try:
+            config.write_text(f"{written}\n[log]\nlevel = 'debug'")
+            assert not system.ReloadConfig(system_pb2.ReloadConfigRequest(), timeout=20).problems
+            assert all(each.is_active() for each in streams), "their rules did not change"
+            config.write_text(others.replace(TOKEN.digest, new_token_text().digest))
+            assert not system.ReloadConfig(system_pb2.ReloadConfigRequest(), timeout=20).problems
+            for stream, caller in zip(streams, callers, strict=True):
+                assert refused(partial(list, stream)).reason == "CREDENTIAL_REVOKED"
+                assert refused(caller.who).reason == "CREDENTIAL_INVALID"
+        finally:
+            config.write_text(written)
+            system.ReloadConfig(system_pb2.ReloadConfigRequest(), timeout=20)
+        assert [caller.who().role for caller in callers] == [2, 3, 1]
 
 
 def test_health_needs_no_credential_and_reflection_does(host: Host) -> None:

@@ -19,7 +19,7 @@ BROKEN = system_pb2.DefinitionFile(
 
 
 def test_what_a_reload_changed(cli: Cli, daemon: FakeDaemon) -> None:
-    assert cli("system", "reload").out == "0 files read, 0 changes\n"
+    assert cli("system", "reload").out == "configuration: 0 changes in effect\ndefinitions: 0 files read, 0 changes\n"
     daemon.reloaded = system_pb2.ReloadResponse(
         changes=[
             system_pb2.DefinitionChange(
@@ -32,9 +32,10 @@ def test_what_a_reload_changed(cli: Cli, daemon: FakeDaemon) -> None:
     done = cli("system", "reload")
     assert done.code == 0
     assert done.out.splitlines() == [
+        "configuration: 0 changes in effect",
         "nightly updated (/etc/a.yaml)",
         "and 2 more changes",
-        "2 files read, 3 changes",
+        "definitions: 2 files read, 3 changes",
     ]
     assert cli("system", "reload", "-o", "name").out == "nightly\n"
     assert cli("system", "reload", "-o", "json").data["files"] == 2
@@ -43,6 +44,31 @@ def test_what_a_reload_changed(cli: Cli, daemon: FakeDaemon) -> None:
     assert done.code == 7
     assert "2 files read, 1 broken" in done.out
     assert "name: what is this" in done.err
+
+
+def test_what_a_reload_changed_of_the_configuration(cli: Cli, daemon: FakeDaemon) -> None:
+    changed = system_pb2.ConfigChange(key="max_attempts_running", before_json="256", after_json="8")
+    token = system_pb2.ConfigChange(key="access.tokens", before_json='["ci"]', after_json='["ci"]')
+    listen = system_pb2.ConfigChange(key="timezone", before_json='"UTC"', after_json='"Asia/Tokyo"')
+    daemon.reloaded_config = system_pb2.ReloadConfigResponse(
+        applied=[changed, token], needs_restart=[listen], warnings=["TOBAN_X is not a setting"]
+    )
+    done = cli("system", "reload")
+    assert done.code == 0
+    assert done.out.splitlines()[:4] == [
+        "max_attempts_running: 256 -> 8",
+        "access.tokens: changed",
+        'timezone: "UTC" -> "Asia/Tokyo", when the daemon starts again',
+        "configuration: 2 changes in effect, 1 need a restart",
+    ]
+    assert "TOBAN_X is not a setting" in done.err
+    found = cli("system", "reload", "-o", "json").data
+    assert [each["key"] for each in found["configuration"]["needs_restart"]] == ["timezone"]
+    daemon.reloaded_config = system_pb2.ReloadConfigResponse(problems=["/etc/toband.toml:3: unknown key `x`"])
+    refused = cli("system", "reload")
+    assert refused.code == 7
+    assert "configuration: invalid, 1 problem" in refused.out
+    assert "/etc/toband.toml:3: unknown key `x`" in refused.err
 
 
 def test_broken_files_are_told_with_the_daemon(cli: Cli, daemon: FakeDaemon) -> None:

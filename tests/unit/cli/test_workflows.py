@@ -134,6 +134,9 @@ def test_system(cli: Cli, daemon: FakeDaemon, form: str) -> None:
                 "key": "state_dir",
                 "value_json": '"/var/lib/toban"',
                 "source": "default",
+                "place": "",
+                "overridden": [],
+                "live": False,
             }
         case "yaml":
             assert "version: 9.9.9\n" in info.out
@@ -144,4 +147,4 @@ def test_system(cli: Cli, daemon: FakeDaemon, form: str) -> None:
         case _:
             assert "recovery:          2 unfinished runs; processes: 1 lost" in info.out
             assert "started:           2026-02-01 09:15:30 JST" in info.out
-            assert config.out.splitlines()[1].split() == ["state_dir", "/var/lib/toban", "default"]
+            assert config.out.splitlines()[1].split() == ["state_dir", "/var/lib/toban", "default", "restart"]

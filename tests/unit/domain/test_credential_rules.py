@@ -106,7 +106,7 @@ def test_the_first_matching_rule_counts() -> None:
         return ClaimRule(grant=RoleGrant(role=role), claims=tuple(claims.items()))
 
     rules = (rule(Role.ADMIN, sub="ren"), rule(Role.EDITOR, groups="web"), rule(Role.VIEWER, sub="*"))
-    found = IssuerRules(issuer="i", audience="a", label="oidc", rules=rules).grant(CLAIMS)
+    found = IssuerRules(issuer="i", audience="a", label="oidc", rules=rules).rule(CLAIMS)
     assert found is not None
-    assert found.role is Role.EDITOR
-    assert IssuerRules(issuer="i", audience="a", label="oidc", rules=rules).grant({}) is None
+    assert found.grant.role is Role.EDITOR
+    assert IssuerRules(issuer="i", audience="a", label="oidc", rules=rules).rule({}) is None

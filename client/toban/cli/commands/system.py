@@ -1,4 +1,4 @@
-"""`toban system`: the daemon: info, configuration, garbage collection, doctor, drain and reload."""
+"""`toban system`: the daemon: info, configuration, garbage collection, doctor and drain."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 from typing import TYPE_CHECKING, Annotated, Final
 
 from toban.cli.args.name_arguments import connect
+from toban.cli.commands.system_reload import reload
 from toban.cli.exits import Exit
 from toban.cli.human_text import enum_word
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, table, time_column
-from toban.cli.session import OutputFormat, OutputOption, Session, complain, session
+from toban.cli.session import OutputFormat, OutputOption, Session, session
 from toban.cli.syntax import CommandContext, ExitCommand, Group, Option
 from toban.quantity_text import counted, size_text
 
@@ -68,7 +69,9 @@ def config(ctx: CommandContext, output: OutputOption = None) -> None:
     columns: list[Column[system_pb2.ConfigValue]] = [
         Column("KEY", lambda value: value.key, lambda _: "bold"),
         Column("VALUE", lambda value: _value(value.value_json), folds=True),
-        Column("SOURCE", lambda value: enum_word(system_pb2.ConfigSource, value.source)),
+        Column("SOURCE", lambda value: f"{enum_word(system_pb2.ConfigSource, value.source)} {value.place}".rstrip()),
+        Column("OVERRIDES", lambda value: ", ".join(value.overridden), optional=True, folds=True),
+        Column("CHANGED BY", lambda value: "reload" if value.live else "restart", optional=True),
     ]
     emit_list(here, values, columns, name=lambda value: str(value.key))
 
@@ -206,46 +209,7 @@ def resume(ctx: CommandContext, output: OutputOption = None) -> None:
     _report_draining(here, f"{state}: schedules and events start runs", draining=False, changed=changed)
 
 
-@app.command()
-def reload(ctx: CommandContext, output: OutputOption = None) -> None:
-    """Read all definition files again, and show what changed.
-
-    These are the files and directories in `definitions` of the daemon's configuration. The daemon also notices changes
-    by itself. Exits with 7 if a file is broken: its previous definitions stay in effect.
-
-    \b
-    Examples:
-      toban system reload
-      toban system reload -o json
-    """
-    here = session(ctx, output)
-    with connect(here, "reload the definition files") as client:
-        done = client.reload()
-    match here.output:
-        case OutputFormat.TABLE:
-            _show_reload(done)
-        case OutputFormat.NAME:
-            for change in done.changes:
-                print(change.name)
-        case _:
-            emit_data(here, to_dict(done))
-    if done.broken:
-        for file in done.broken:
-            for problem in file.problems:
-                complain(problem)
-        raise ExitCommand(Exit.INVALID_DEFINITION)
-
-
-def _show_reload(done: system_pb2.ReloadResponse) -> None:
-    from toban.v1 import system_pb2
-
-    for change in done.changes:
-        print(f"{change.name} {enum_word(system_pb2.DefinitionOutcome, change.outcome)} ({change.path})")
-    if done.change_count > len(done.changes):
-        print(f"and {counted(done.change_count - len(done.changes), 'more change')}")
-    read = f"{counted(done.files, 'file')} read"
-    broken = f", {len(done.broken)} broken" if done.broken else ""
-    print(f"{read}{broken}, {counted(done.change_count, 'change')}")
+app.command()(reload)
 
 
 def _report_draining(here: Session, text: str, *, draining: bool, changed: bool) -> None:

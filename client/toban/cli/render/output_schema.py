@@ -256,7 +256,7 @@ VERBS: Final[dict[str, dict[str, Any]]] = {
     "system doctor": _list(_message("Finding")),
     "system drain": _DRAINING,
     "system resume": _DRAINING,
-    "system reload": _message("ReloadResponse"),
+    "system reload": _with("ReloadResponse", {"configuration": _message("ReloadConfigResponse")}),
     "whoami": _message("WhoAmIResponse"),
     "access show": _message("GetAccessResponse"),
     "access init": _ACCESS_FILES,

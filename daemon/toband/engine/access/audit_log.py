@@ -50,12 +50,16 @@ class AuditLog:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._age = None if age is None else timedelta(seconds=age)
-        self._most = most
+        self.use(age=age, most=most)
         self._monotonic = monotonic
         self._refused = RefusedCalls(monotonic())
         self._still = asyncio.Lock()
         """While it is held, no entries are removed."""
+
+    def use(self, *, age: float | None, most: int | None) -> None:
+        """Replaces the limits, for the next removal."""
+        self._age = None if age is None else timedelta(seconds=age)
+        self._most = most
 
     async def record(self, record: AuditRecord) -> None:
         """Records a change that was made, durably. Raises StoreError."""

@@ -31,7 +31,7 @@ class FailedLogins:
     """Belongs to the event loop. Times are of a monotonic clock. `free` failures have no consequences."""
 
     def __init__(self, free: int) -> None:
-        self._free = free
+        self.free = free
         self._sources: OrderedDict[str, _Failures] = OrderedDict()
 
     def check(self, source: str, now: float) -> None:
@@ -47,7 +47,7 @@ class FailedLogins:
         self._sources[source] = found
         found.count += 1
         found.last = now
-        beyond = found.count - self._free
+        beyond = found.count - self.free
         if beyond > 0:
             found.until = now + min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(beyond - 1, 30))
         while len(self._sources) > SOURCES_MOST:

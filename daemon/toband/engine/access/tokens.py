@@ -64,6 +64,13 @@ class Tokens:
         self._by_id: dict[str, StoredToken] = {}
         self._used: dict[str, datetime] = {}
 
+    def use(self, configured: Sequence[ConfiguredToken]) -> None:
+        """Replaces the tokens of the configuration. Ends the streams of those that are gone or changed."""
+        before, self._configured = self._configured, {each.name: _as_stored(each) for each in configured}
+        for name, token in before.items():
+            if self._configured.get(name) != token:
+                self._streams.end(_configured_credential(name), _revoked())
+
     async def load(self) -> None:
         """Raises StoreError."""
         self._by_id = {each.id: each for each in await self._store.list_tokens()}
@@ -80,7 +87,9 @@ class Tokens:
             raise InvalidCredentialError("the credential has expired", CredentialReason.EXPIRED)
         if token.id in self._by_id:
             self._note_use(token, now)
-        return token_identity(token.id, token.name, token.role, token.narrowing, token.expires_at)
+        return token_identity(
+            token.id or _configured_credential(token.name), token.name, token.role, token.narrowing, token.expires_at
+        )
 
     async def create(
         self, name: str, role: Role, narrowing: Narrowing | None, expires_at: datetime | None, *, by: str
@@ -169,6 +178,10 @@ def has_ended(token: StoredToken, now: datetime) -> bool:
 
 def _revoked() -> InvalidCredentialError:
     return InvalidCredentialError("the credential was revoked", CredentialReason.REVOKED)
+
+
+def _configured_credential(name: str) -> str:
+    return f"{CONFIGURATION}:{name}"
 
 
 def _as_stored(token: ConfiguredToken) -> StoredToken:

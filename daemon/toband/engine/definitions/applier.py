@@ -100,6 +100,10 @@ class Applier:
         self._resolver = Resolver(store, clock, zone, parser, refusal, shell, calendar, read_file, rules)
         self._guard = DefinitionGuard(store)
 
+    def use(self, rules: StepRules) -> None:
+        """Replaces the rules, for definitions that are applied from now on."""
+        self._resolver.rules = rules
+
     async def parse(self, source: str, base_dir: str, **file: str) -> ParsedText:
         return await self._resolver.parse(source, base_dir, **file)
 

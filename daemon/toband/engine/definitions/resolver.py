@@ -114,7 +114,7 @@ class Resolver:
         self._shell = shell
         self._calendar = calendar
         self._read_file = read_file
-        self._rules = rules
+        self.rules = rules
 
     async def parse(self, source: str, base_dir: str, file: str = UNNAMED) -> ParsedText:
         parsed = await self._parser.parse(source, file)
@@ -164,7 +164,7 @@ class Resolver:
             if workflow.edition:
                 workflow, unfit = with_default_shell(workflow, self._shell)
                 wrong = [*unfit, *wrong]
-            ruled_out = list(self._rules.problems(workflow, base_dir))
+            ruled_out = list(self.rules.problems(workflow, base_dir))
             wrong = [*_refused(workflow, base_dir, self._refusal), *ruled_out, *wrong]
             problems += await self._placed(file, document, wrong)
             if not wrong:

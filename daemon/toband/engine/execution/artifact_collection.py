@@ -66,7 +66,7 @@ class Collection:
         self._maskers = maskers
         self._conditions = conditions
         self._boot_id = boot_id
-        self._most = most
+        self.most = most
         self._start = start
         self._stops: dict[str, asyncio.Event] = {}
         # Tokens of attempts, and why their outputs cannot be stored now.
@@ -121,7 +121,7 @@ class Collection:
             left = step.timeout
             if left is not None and attempt.started_at and attempt.finished_at:
                 left -= (attempt.finished_at - attempt.started_at) / timedelta(seconds=1)
-        return self._most if left is None else max(LEAST, left)
+        return self.most if left is None else max(LEAST, left)
 
     async def _kept(self, actor: RunActor, attempt: Attempt, final: bool) -> OutputsCollected | CollectionFailed:
         """Retries while the disk refuses writes: the work is done, and must not be lost."""

@@ -130,6 +130,12 @@ class Dispatcher:
         """Attempts that wait for locks, and need a slot only then."""
         locks.table.listen(self._locks_freed)
 
+    def use(self, *, limit: int, artifact_time: float) -> None:
+        """Replaces the limits. With a lower `limit`, attempts that run continue, and none starts until it is met."""
+        self.limit = limit
+        self._artifact_time = artifact_time
+        self._fill()
+
     @property
     def waiting(self) -> int:
         return len(self._queue)

@@ -78,9 +78,12 @@ class TimeLeft:
     loop: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Rooms:
-    """Turns attempts into launches. May read files, in the caller's thread."""
+    """Turns attempts into launches. May read files, in the caller's thread.
+
+    A reload of the configuration replaces `rules` and `log_limit`, for launches that are built afterwards.
+    """
 
     files: Files
     seen: TemplateScope

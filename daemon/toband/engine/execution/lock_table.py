@@ -59,6 +59,11 @@ class LockTable:
         """Calls it with the users that may take their locks now, whenever others became free."""
         self._listeners.append(listener)
 
+    def resize(self, sizes: Mapping[str, int]) -> None:
+        """Replaces the sizes. Holders of a lock that is smaller now keep it; others wait until enough are gone."""
+        self._sizes = sizes
+        self._changed()
+
     # -- holding
 
     def hold(self, user: LockUser, locks: Iterable[str]) -> None:

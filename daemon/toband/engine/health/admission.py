@@ -86,7 +86,7 @@ class Admission:
     def __init__(self, disk: Disk, health: Health, reserve: int | None) -> None:
         self._disk = disk
         self._health = health
-        self._reserve = reserve
+        self.reserve = reserve
         self._found: Shortage | None = None
         self._quota: Shortage | None = None
 
@@ -107,7 +107,7 @@ class Admission:
 
     def _shortage(self, *, refusing: bool) -> Shortage | None:
         missing = self._disk.ballast - self._disk.ballast_held() if refusing else 0
-        return shortage(self._disk.spaces(), self._reserve, refusing=refusing, missing=missing)
+        return shortage(self._disk.spaces(), self.reserve, refusing=refusing, missing=missing)
 
     def writing_found_no_space(self, path: str | None) -> None:
         """A write failed for lack of space although the file system reports some; None when writes work again."""

@@ -87,7 +87,7 @@ class Doctor:
         self._disk = disk
         self._descriptors = descriptors
         self._clock = clock
-        self._reserve = reserve
+        self.reserve = reserve
         self._one_at_a_time = asyncio.Lock()
 
     async def examine(self, *, repair: bool) -> Sequence[Finding]:
@@ -328,8 +328,8 @@ class Doctor:
         missing = self._disk.ballast - self._disk.ballast_held()
         for space in self._disk.spaces():
             reserve, inodes = (
-                reserve_of(space, self._reserve),
-                inode_reserve_of(space, self._reserve),
+                reserve_of(space, self.reserve),
+                inode_reserve_of(space, self.reserve),
             )
             text = f"{space.path}: {size_text(space.free)} of {size_text(space.total)} free"
             if space.free < reserve:

@@ -8,7 +8,6 @@ behind. On a disk without a free block the directory goes first.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -76,15 +75,16 @@ class RetentionCollector:
         self._passed = 0
         self._sizes = RunSizes(store=store, archive=archive, clock=clock, rules=rules)
         self._planner = RemovalPlanner(store=store, clock=clock, rules=rules, sizes=self._sizes)
-        self._log_limit: LogLimit | None = None
-        if rules.total_logs is not None:
-            self._log_limit = LogLimit(
-                rules.total_logs,
-                store=store,
-                archive=archive,
-                sizes=self._sizes,
-                conditions=conditions,
-            )
+        self._log_limit = LogLimit(
+            rules.total_logs, store=store, archive=archive, sizes=self._sizes, conditions=conditions
+        )
+
+    def use(self, rules: Rules) -> None:
+        """Replaces the rules, for the next passes and checks."""
+        self._compresses = rules.compress_after is not None
+        self._sizes.use(rules)
+        self._planner.use(rules)
+        self._log_limit.use(rules.total_logs)
 
     # -- life
 
@@ -93,12 +93,7 @@ class RetentionCollector:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pass_now_and_then())
-                if self._log_limit is not None:
-                    group.create_task(self._check_logs_now_and_then(self._log_limit))
-                else:
-                    # An earlier configuration with a limit may have left it on.
-                    with contextlib.suppress(OSError):
-                        await self._archive.hold_output(False)
+                group.create_task(self._check_logs_now_and_then())
         finally:
             for task in self._asked:
                 task.cancel()
@@ -132,10 +127,10 @@ class RetentionCollector:
                     self._conditions.well("retention")
             await asyncio.sleep(self._passes)
 
-    async def _check_logs_now_and_then(self, logs: LogLimit) -> None:
+    async def _check_logs_now_and_then(self) -> None:
         while True:
             try:
-                await logs.check()
+                await self._log_limit.check()
             except (StoreError, OSError) as error:
                 log.error("cannot measure the logs", action="log_check_failed", error=str(error))
             await asyncio.sleep(self._log_checks)
@@ -158,7 +153,7 @@ class RetentionCollector:
                 if self._remove_audit is not None:
                     await self._remove_audit()
             await self._collect_strays(done, dry_run=dry_run, unknown_too=unknown_too)
-        if not dry_run and self._log_limit is not None:
+        if not dry_run:
             await self._log_limit.check()
         if not dry_run and (done.run_count or done.strays or done.compressed_logs):
             log.info(

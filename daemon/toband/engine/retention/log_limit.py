@@ -16,13 +16,14 @@ log = structlog.get_logger()
 class LogLimit:
     def __init__(
         self,
-        limit: int,
+        limit: int | None,
         *,
         store: Store,
         archive: Archive,
         sizes: RunSizes,
         conditions: Conditions | None,
     ) -> None:
+        """`limit` in bytes; None: no limit."""
         self._limit = limit
         self._store = store
         self._archive = archive
@@ -33,10 +34,19 @@ class LogLimit:
         self.full: bool | None = None
         """None until the first check."""
 
+    def use(self, limit: int | None) -> None:
+        """Replaces the limit, for the next check."""
+        self._limit = limit
+
     async def check(self) -> None:
         """Makes shims drop output while all logs together exceed the limit. Raises StoreError, OSError."""
         async with self._checking:
-            await self._set(await self._add_up())
+            limit = self._limit
+            if limit is not None:
+                await self._set(await self._add_up(), limit)
+            elif self.full is not False:
+                # Also at the start: an earlier daemon with a limit may have left it on.
+                await self._set(0, 0)
 
     async def _add_up(self) -> int:
         active = await self._store.active_run_ids()
@@ -48,9 +58,9 @@ class LogLimit:
         self._log_bytes = ended
         return total + sum(ended.values()) + await self._archive.log_bytes(active)
 
-    async def _set(self, total: int) -> None:
+    async def _set(self, total: int, limit: int) -> None:
         # Hysteresis, so that it does not switch with every line.
-        full = total > self._limit if not self.full else total > self._limit * 0.9
+        full = total > limit if not self.full else total > limit * 0.9
         if full != self.full:
             await self._archive.hold_output(full)
             if full:
@@ -62,7 +72,7 @@ class LogLimit:
             if full:
                 detail = (
                     f"the output of steps is dropped: all logs together exceed "
-                    f"limits.total_logs = {format_size(self._limit)}; `toban system gc` may free some"
+                    f"limits.total_logs = {format_size(limit)}; `toban system gc` may free some"
                 )
                 self._conditions.trouble("logs", HealthStatus.DEGRADED, detail)
             else:

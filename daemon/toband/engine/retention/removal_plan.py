@@ -72,6 +72,10 @@ class RemovalPlanner:
         self._rules = rules
         self._sizes = sizes
 
+    def use(self, rules: Rules) -> None:
+        """Replaces the rules."""
+        self._rules = rules
+
     async def choose(self, plan: RemovalPlan, *, by_size: bool) -> None:
         """Oldest first, until the plan is full. Raises StoreError."""
         now = self._clock.now()

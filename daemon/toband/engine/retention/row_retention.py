@@ -54,6 +54,10 @@ class RowRetention:
         self._limits = limits
         self._forget_tokens = forget_tokens
 
+    def use(self, limits: RowLimits) -> None:
+        """Replaces the limits, for the next pass."""
+        self._limits = limits
+
     async def run(self) -> None:
         """Removes old rows periodically, until it is cancelled."""
         while True:

@@ -29,6 +29,10 @@ class RunSizes:
         # All ended runs with a smaller id are measured.
         self._measured_to = ""
 
+    def use(self, rules: Rules) -> None:
+        """Replaces the rules."""
+        self._compress_after = rules.compress_after
+
     def look_at_all(self) -> None:
         """Makes the next search for unmeasured runs start with the oldest."""
         self._measured_to = ""

@@ -91,7 +91,7 @@ class RunFactory:
         self._ids = ids
         self._evaluation = evaluation
         self._sealed = sealed
-        self._default_timeout = default_timeout
+        self.default_timeout = default_timeout
         self._selector = StepSelector(store, clock)
 
     async def new(
@@ -257,7 +257,7 @@ class RunFactory:
         return self._plans.of(stored.definition)
 
     def _timed(self, run: Run) -> Run:
-        return run if run.timeout is not None else replace(run, timeout=self._default_timeout)
+        return run if run.timeout is not None else replace(run, timeout=self.default_timeout)
 
 
 def _check_secrets(workflow: Workflow, params: Mapping[str, Any], secret: Collection[str], trigger: Trigger) -> None:

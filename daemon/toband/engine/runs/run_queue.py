@@ -68,6 +68,13 @@ class RunQueue:
         self._due: deque[_Line] = deque()
         locks.table.listen(self._locks_freed)
 
+    def use(self, *, event_slots: int) -> None:
+        """Replaces the number of slots. With fewer, active runs continue, and none starts until it is met."""
+        self._event_slots = event_slots
+        if self._early is None:
+            for line in list(self._lines.values()):
+                self._go_on(line)
+
     def restore(self, actors: Sequence[RunActor]) -> None:
         """Takes the runs that had not ended at the restart, then those that entered meanwhile."""
         for actor in actors:

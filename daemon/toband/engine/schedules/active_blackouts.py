@@ -19,16 +19,21 @@ class ActiveBlackouts:
         self._windows = tuple(windows)
         self._zone = zone
 
+    def use(self, windows: Sequence[str]) -> None:
+        """Replaces the daemon's own windows."""
+        self._windows = tuple(windows)
+
     def tell(self, conditions: Conditions) -> None:
         """Reports the daemon as degraded if its own windows leave no time at all."""
         for text in self._windows:
             if never_ends(parse_blackout(text)):
                 detail = (
                     f'the windows of the blackout "{text}" leave no gap, so schedules never start a run: '
-                    "make them shorter in the configuration, and restart the daemon"
+                    "make them shorter in the configuration, and run `toban system reload`"
                 )
                 conditions.trouble(CONDITION, HealthStatus.DEGRADED, detail)
                 return
+        conditions.well(CONDITION)
 
     def until(self, stored: StoredWorkflow | None, zone: str, at: datetime) -> NotStarted | None:
         """The blackout, if a window covers that time. The workflow's own windows are in `zone`."""

@@ -159,6 +159,13 @@ class RunScheduler:
         self._sweeping = True
         self._rung.set()
 
+    def blackouts_changed(self) -> None:
+        """Looks again at the schedules that wait for the end of a blackout."""
+        for schedule_id, waiting in list(self._waiting.items()):
+            if not waiting.workflow and waiting.turn is None:
+                self._wake(schedule_id)
+        self._rung.set()
+
     def _run_ended(self, workflow: str) -> None:
         for schedule_id, waiting in list(self._waiting.items()):
             if waiting.workflow == workflow:

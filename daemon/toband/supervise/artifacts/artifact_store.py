@@ -9,6 +9,7 @@ import os
 import sys
 import tarfile
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from toband.domain.run_model import Artifact, Attempt
@@ -87,6 +88,12 @@ class ArtifactFiles:
             link = sys.platform == "win32" or not separates_users()
         self._placing = Placing(ledger=Ledger(files.placed), link=link, limits=self._limits)
         self._indexes = Indexes()
+
+    def use(self, *, limits: FileLimits, rate: int | None) -> None:
+        """Replaces the limits, for work that begins from now on, and the rate."""
+        self._limits = limits
+        self._placing = replace(self._placing, limits=limits)
+        self._workers.use(rate)
 
     async def close(self) -> None:
         """Aborts all work without waiting for it. A half-made copy is removed when the same one is made again."""

@@ -300,6 +300,11 @@ class Workers:
             if stay:
                 job = self._handed.get()
 
+    def use(self, rate: int | None) -> None:
+        """Replaces the rate."""
+        with self._lock:
+            self._rate = rate
+
     def go_on(self, job: _Job) -> bool:
         job.seen = now = time.monotonic()
         if job.holds and not job.stopped and (not self._waiting or now - job.since < SLICE):
@@ -307,9 +312,9 @@ class Workers:
         return self._give_way(job)
 
     def spend(self, job: _Job, size: int) -> None:
-        if self._rate is None:
-            return
         with self._lock:
+            if self._rate is None:
+                return
             now = time.monotonic()
             # A run that has read less than its rate allows may exceed it for a second.
             paid = max(self._paid.get(job.run, 0.0), now - 1.0) + size / self._rate
