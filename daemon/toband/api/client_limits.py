@@ -85,6 +85,7 @@ def server_options(limits: ServerLimits) -> list[tuple[str, int]]:
         ("grpc.max_connection_idle_ms", _ms(limits.connection_idle)),
         ("grpc.keepalive_time_ms", _ms(limits.keepalive)),
         ("grpc.keepalive_timeout_ms", _ms(min(limits.keepalive, _KEEPALIVE_ANSWER))),
+        ("grpc.http2.ping_timeout_ms", _ms(min(limits.keepalive, _KEEPALIVE_ANSWER))),
     ]
 
 

@@ -11,7 +11,8 @@ from contextlib import ExitStack
 import grpc
 import pytest
 
-from faults.raw_http2 import PREFACE, RawConnection, headers, settings
+from faults.raw_http2 import PREFACE, RawConnection, headers, request, settings
+from helpers import certificates
 from helpers.daemon import CALL_WITHIN, Daemon, running_daemon
 from helpers.refusal import refused
 from helpers.wait import wait_until
@@ -19,7 +20,7 @@ from toban.token_text import TokenText, new_token_text
 from toban.v1 import run_pb2, run_pb2_grpc, system_pb2, system_pb2_grpc, workflow_pb2, workflow_pb2_grpc
 
 Metadata = tuple[tuple[str, str], ...]
-CONNECTIONS, STREAMS, BURST, FAILURES = 8, 3, 20, 3
+CONNECTIONS, CALLS, STREAMS, BURST, FAILURES = 8, 10, 3, 20, 3
 
 
 def bearer(text: str) -> Metadata:
@@ -35,13 +36,19 @@ def tokens() -> dict[str, TokenText]:
 def daemon(tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, TokenText]) -> Iterator[Daemon]:
     directory = tmp_path_factory.mktemp("limits")
     config = directory / "toband.toml"
+    files = certificates.store(certificates.server(certificates.authority()), directory)
     text = f"""
-listen = ["unix://{directory}/s/toban.sock", "127.0.0.1:0"]
+listen = ["unix://{directory}/s/toban.sock", "127.0.0.1:0", "tls://127.0.0.1:0"]
+[tls]
+certificate = "{files.certificate}"
+key = "{files.key}"
 [limits]
 message_size = "64KiB"
 connections = {CONNECTIONS}
+handshake_time = "1s"
+keepalive = "1s"
 client_time = "1s"
-calls_per_identity = 10
+calls_per_identity = {CALLS}
 streams_per_identity = {STREAMS}
 request_rate = 1
 request_burst = {BURST}
@@ -54,10 +61,16 @@ failed_logins = {FAILURES}
         yield running
 
 
+def listening(daemon: Daemon, begin: str) -> str:
+    """The address that begins so."""
+    announced = json.loads((daemon.state_dir / "toband.json").read_bytes())["listen"]
+    addresses = [str(each["address"] if isinstance(each, dict) else each) for each in announced]
+    return next(each for each in addresses if each.startswith(begin))
+
+
 @pytest.fixture
 def port(daemon: Daemon) -> str:
-    info = json.loads((daemon.state_dir / "toband.json").read_bytes())
-    return next(str(each) for each in info["listen"] if str(each).startswith("127.0.0.1:"))
+    return listening(daemon, "127.0.0.1:")
 
 
 def info(daemon: Daemon, metadata: Metadata = ()) -> system_pb2.GetInfoResponse:
@@ -112,6 +125,31 @@ def _answers(stub: system_pb2_grpc.SystemServiceStub) -> bool:
     return True
 
 
+def test_handshakes_that_do_not_end(daemon: Daemon) -> None:
+    host, _, number = listening(daemon, "tls://").removeprefix("tls://").rpartition(":")
+    with ExitStack() as stack:
+        connections = [
+            stack.enter_context(socket.create_connection((host, int(number)), timeout=10)) for _ in range(CONNECTIONS)
+        ]
+        for each in connections[::2]:
+            # The header of a record of TLS, without its content.
+            each.sendall(bytes.fromhex("16030100ff"))
+        info(daemon)
+        wait_until(lambda: all(map(_is_closed, connections)), "handshakes go on")
+
+
+def test_a_stream_whose_client_is_gone(daemon: Daemon) -> None:
+    """It answers no ping. A client that does keeps its stream."""
+    watched = daemon.runs.WatchRuns(run_pb2.WatchRunsRequest())
+    next(watched)
+    watch = request(run_pb2.WatchRunsRequest().SerializeToString())
+    begun = PREFACE + settings() + headers("/toban.v1.RunService/WatchRuns") + watch
+    with contextlib.closing(RawConnection(f"{daemon.state_dir}/toban.sock", begun)) as gone:
+        assert gone.is_closed(CALL_WITHIN)
+    assert watched.is_active()
+    watched.cancel()
+
+
 def test_too_many_calls_per_second(daemon: Daemon, tokens: dict[str, TokenText]) -> None:
     one, other = (bearer(tokens[name].text) for name in ("one", "other"))
 
@@ -147,8 +185,9 @@ def test_too_many_streams_of_one_identity(daemon: Daemon, tokens: dict[str, Toke
 def test_calls_whose_request_does_not_come(daemon: Daemon, tokens: dict[str, TokenText]) -> None:
     """They have all slots of their identity for a second, and those of the others are free."""
     method = "/toban.v1.RunService/GetRun"
-    calls = b"".join(headers(method, stream) for stream in range(1, 21, 2))
+    calls = b"".join(headers(method, stream) for stream in range(1, 2 * CALLS + 3, 2))
     with contextlib.closing(RawConnection(f"{daemon.state_dir}/toban.sock", PREFACE + settings() + calls)) as stalled:
+        stalled.wait_for(f"{CALLS} read calls of this identity are being handled".encode(), CALL_WITHIN)
         stub = run_pb2_grpc.RunServiceStub(daemon.channel)
         with pytest.raises(grpc.RpcError) as caught:
             stub.GetRun(run_pb2.GetRunRequest(id="none"), timeout=CALL_WITHIN, metadata=bearer(tokens["other"].text))
