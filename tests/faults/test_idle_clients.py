@@ -1,7 +1,8 @@
 """Clients that take and give nothing, and a storm of events: another client's reads stay quick, and all is released.
 
-The latency of GetRun is measured in the same daemon, right before and during each attack, by a client with an identity
-of its own. The medians are compared, with a floor: what is judged is the daemon, not how busy the machine is.
+During each attack the latency of GetRun is compared with that of a second daemon, which is left alone: by turns, so
+that both meet the same machine. On a busy one a daemon at work waits longer for a processor than an idle one, so that
+a comparison is repeated: a limit that is missing makes all of them fail.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from toban.v1 import run_pb2
 
 MIB = 1024 * 1024
 TIMES = 5.0
-FLOOR = 0.25
-"""Seconds that are always allowed: on a busy machine the quiet latency itself varies that much."""
+FLOOR = 0.02
+"""Seconds that are always allowed: some turns of other processes."""
+COMPARISONS = 10
 SAMPLES = 200 if LONG else 30
 EVERY = 0.02
-HANDSHAKE, CLIENT, IDLE = 2.0, 3.0, 4.0
+HANDSHAKE, CLIENT, IDLE = 1.5, 1.5, 4.0
 RELEASED_WITHIN = 60.0
 GROWN_MOST = 60 * MIB
 
@@ -36,34 +38,42 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 class Reader:
-    """Reads one run, again and again, with a token."""
+    """Reads one run, again and again, with a token; and one of the daemon that is left alone."""
 
-    def __init__(self, daemon: Daemon, token: TokenText) -> None:
-        self._daemon = daemon
+    def __init__(self, daemon: Daemon, alone: Daemon, token: TokenText) -> None:
         self._metadata = (("authorization", f"Bearer {token.text}"),)
-        daemon.apply("{name: quiet, description: x, steps: [{name: only, run: 'true', when: 'false'}]}")
-        self._run = daemon.run("quiet").id
+        self._runs = {}
+        for each in (daemon, alone):
+            each.apply("{name: quiet, description: x, steps: [{name: only, run: 'true', when: 'false'}]}")
+            self._runs[each] = each.run("quiet").id
+        self._daemon, self._alone = daemon, alone
         self.measured()  # the first one warms up
-        self.quiet = self.measured()
 
-    def read(self) -> float:
+    def read(self, daemon: Daemon) -> float:
         began = time.monotonic()
-        request = run_pb2.GetRunRequest(id=self._run)
-        self._daemon.runs.GetRun(request, timeout=CALL_WITHIN, metadata=self._metadata)
+        request = run_pb2.GetRunRequest(id=self._runs[daemon])
+        daemon.runs.GetRun(request, timeout=CALL_WITHIN, metadata=self._metadata)
         return time.monotonic() - began
 
-    def measured(self) -> float:
-        taken = []
+    def measured(self) -> tuple[float, float]:
+        """The medians of the attacked daemon and of the other one."""
+        attacked, alone = [], []
         began = time.monotonic()
         for number in range(SAMPLES):
-            taken.append(self.read())
+            attacked.append(self.read(self._daemon))
+            alone.append(self.read(self._alone))
             wait_until(lambda: time.monotonic() >= began + number * EVERY, "", CALL_WITHIN)  # noqa: B023
-        return statistics.median(taken)
+        return statistics.median(attacked), statistics.median(alone)
 
     def expect_quick(self, attack: str) -> None:
-        attacked, allowed = self.measured(), max(TIMES * self.quiet, FLOOR)
-        print(f"{attack}: quiet {self.quiet * 1000:.1f} ms, attacked {attacked * 1000:.1f} ms")
-        assert attacked <= allowed, f"{attack}: {attacked:.3f} s, quiet {self.quiet:.4f} s"
+        compared = []
+        for _ in range(COMPARISONS):
+            attacked, alone = self.measured()
+            compared.append(f"{attack}: attacked {attacked * 1000:.1f} ms, left alone {alone * 1000:.1f} ms")
+            print(compared[-1])
+            if attacked <= max(TIMES * alone, FLOOR):
+                return
+        raise AssertionError("\n".join(compared))
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +100,15 @@ digest = "{token.digest}"
 
 
 @pytest.fixture(scope="module")
-def reader(daemon: Daemon, token: TokenText) -> Reader:
-    return Reader(daemon, token)
+def reader(daemon: Daemon, token: TokenText, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    with running_daemon(tmp_path_factory.mktemp("alone") / "s", *daemon.arguments) as alone:
+        yield Reader(daemon, alone, token)
 
 
 @pytest.fixture(autouse=True)
 def released(daemon: Daemon, reader: Reader) -> Iterator[None]:
     """Each attack ends with the descriptors that it began with, and without much more memory."""
-    reader.read()
+    reader.read(daemon)
     before, memory = descriptors(daemon), Memory(daemon)
     grown = memory.now()
     yield
