@@ -141,7 +141,10 @@ def idlers(address: str, _argument: str) -> None:
 
 
 def half_open(address: str, _argument: str) -> None:
-    """Connections that fall silent anywhere: in the preface, in a frame, before the request, before the answer."""
+    """Connections that fall silent anywhere: in the preface, in a frame, before the request, before the answer.
+
+    For each that the daemon ends, or whose call it ends, there is a new one.
+    """
     get, listed = "/toban.v1.RunService/GetRun", "/toban.v1.SystemService/GetConfig"
     begun = PREFACE + settings()
     whole = request(run_pb2.GetRunRequest(id="none").SerializeToString())
@@ -156,7 +159,19 @@ def half_open(address: str, _argument: str) -> None:
     }
     path = address.removeprefix("unix:")
     connections = [(name, RawConnection(path, sent)) for name, sent in stalls.items() for _ in range(STALLED_EACH)]
+
+    def open_again() -> None:
+        while not stop.wait(0.05):
+            for index, (name, each) in enumerate(connections):
+                if each.is_closed(0) or b"did not arrive" in each.received:
+                    each.close()
+                    connections[index] = name, RawConnection(path, stalls[name])
+                    seen["again"] += 1
+
+    again = threading.Thread(target=open_again)
+    again.start()
     _say_ready_and_wait()
+    again.join()
     for name, each in connections:
         seen[f"closed: {name}"] += each.is_closed(CLOSED_WITHIN)
 
