@@ -5,4 +5,4 @@ from __future__ import annotations
 import os
 
 SEED = int(os.environ.get("TOBAN_TEST_SEED", "20261118"))
-SECONDS = float(os.environ.get("TOBAN_TEST_FUZZ_SECONDS", "1.5"))
+SECONDS = float(os.environ.get("TOBAN_TEST_FUZZ_SECONDS", "0.7"))

@@ -94,8 +94,10 @@ def test_cancel_ends_what_runs_before_the_daemon_goes(tmp_path: Path) -> None:
         assert step_states(run) == {"first": "CANCELLED", "second": "SKIPPED(cancelled)"}
 
 
-def test_cancel_waits_for_finally_steps_and_leaves_them_running_at_its_deadline(tmp_path: Path) -> None:
-    gate = Gate(f"{tmp_path}/gate")
+def test_cancel_waits_for_finally_steps_and_leaves_them_and_their_children_running_at_its_deadline(
+    tmp_path: Path,
+) -> None:
+    gates = {name: Gate(f"{tmp_path}/{name}.gate") for name in ("slow", "held")}
     environment = {"TOBAN_STOP_POLICY": "cancel", "TOBAN_STOP_DEADLINE": "8s"}
     with running_daemon(tmp_path / "s", environment=environment) as daemon:
         daemon.apply(f"""
@@ -104,38 +106,30 @@ description: x
 steps: [{{name: work, run: exec sleep 600}}]
 finally:
   - {{name: quick, run: "true"}}
-  - {{name: slow, run: "read _ < {gate.path}"}}
+  - {{name: slow, run: "read _ < {gates["slow"].path}"}}
   - {{name: last, run: "true"}}
 """)
-        run_id = daemon.start_run("tidied")
-        daemon.wait_started(run_id, "work")
-        assert daemon.stop() == 0
-        gate.release_now()
-        run = ended_in_the_next_life(daemon, run_id)
-        assert (run_state(run), run.error_message) == ("CANCELLED", "cancelled: the daemon was stopped")
-        states = {"work": "CANCELLED", "quick": "SUCCEEDED", "slow": "SUCCEEDED", "last": "SUCCEEDED"}
-        assert step_states(run) == states
-        assert [step.attempts for step in run.steps] == [1, 1, 1, 1]
-
-
-def test_cancel_leaves_child_runs_of_finally_steps_alone(tmp_path: Path) -> None:
-    gate = Gate(f"{tmp_path}/gate")
-    environment = {"TOBAN_STOP_POLICY": "cancel", "TOBAN_STOP_DEADLINE": "8s"}
-    with running_daemon(tmp_path / "s", environment=environment) as daemon:
-        daemon.apply(f'name: child\ndescription: x\nsteps: [{{name: held, run: "read _ < {gate.path}"}}]\n')
+        daemon.apply(f'name: child\ndescription: x\nsteps: [{{name: held, run: "read _ < {gates["held"].path}"}}]\n')
         daemon.apply("""
 name: parent
 description: x
 steps: [{name: work, run: exit 3}]
 finally: {name: tidy, job_type: workflow, target: child}
 """)
-        run_id = daemon.start_run("parent")
-        listed = run_pb2.ListRunsRequest(parent_run=run_id)
+        tidied, parent = daemon.start_run("tidied"), daemon.start_run("parent")
+        daemon.wait_started(tidied, "work")
+        listed = run_pb2.ListRunsRequest(parent_run=parent)
         (child,) = wait_until(lambda: daemon.runs.ListRuns(listed, timeout=20).runs, "no child run")
         daemon.wait_started(child.id, "held")
         assert daemon.stop() == 0
-        gate.release_now()
-        run = ended_in_the_next_life(daemon, run_id)
+        for gate in gates.values():
+            gate.release_now()
+        run = ended_in_the_next_life(daemon, tidied)
+        assert (run_state(run), run.error_message) == ("CANCELLED", "cancelled: the daemon was stopped")
+        states = {"work": "CANCELLED", "quick": "SUCCEEDED", "slow": "SUCCEEDED", "last": "SUCCEEDED"}
+        assert step_states(run) == states
+        assert [step.attempts for step in run.steps] == [1, 1, 1, 1]
+        run = daemon.wait_run(parent)
         assert (run_state(run), step_states(run)) == ("FAILED", {"work": "FAILED", "tidy": "SUCCEEDED"})
         assert run_state(daemon.get_run(child.id)) == "SUCCEEDED"
 

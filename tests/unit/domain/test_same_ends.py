@@ -20,7 +20,7 @@ from .naive import Interpreter
 
 EXAMPLES = int(os.environ.get("TOBAN_TEST_EXAMPLES", "0"))
 common = settings(
-    max_examples=EXAMPLES or 150,
+    max_examples=EXAMPLES or 80,
     derandomize=not EXAMPLES,
     database=None,
     phases=[Phase.generate],
