@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -218,3 +219,12 @@ def test_the_stream_of_the_journal_is_known_by_its_inode(tmp_path: Path) -> None
         assert is_journal(file.fileno(), {"JOURNAL_STREAM": f"{facts.st_dev}:{facts.st_ino}"})
         assert not is_journal(file.fileno(), {"JOURNAL_STREAM": f"{facts.st_dev}:{facts.st_ino + 1}"})
         assert not is_journal(file.fileno(), {})
+
+
+def test_the_daemon_loads_nothing_that_only_the_command_line_needs() -> None:
+    program = (
+        "import sys; from toband import daemon_log; import toband.app.application; import rich; print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "rich" in loaded, "others may load it"
+    assert {"rich.traceback", "rich.console", "pygments"} & {*loaded} == set()
