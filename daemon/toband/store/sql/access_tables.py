@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, Table, text
+from sqlalchemy import BigInteger, CheckConstraint, Column, Integer, Table
 
 from toband.domain.audit_chain import AuditOutcome
 from toband.store.sql.columns import JsonText, Key, Micros, Name, Prose
+from toband.store.sql.partial_indexes import partial_index
 from toband.store.sql.tables import metadata
 
 tokens = Table(
@@ -26,13 +27,7 @@ tokens = Table(
     Column("revoked_by", Prose, nullable=False),
     CheckConstraint("role BETWEEN 1 AND 4", name="role"),
     # A name is free again when its token was revoked.
-    Index(
-        "ix_tokens_valid_name",
-        "name",
-        unique=True,
-        sqlite_where=text("revoked_at IS NULL"),
-        postgresql_where=text("revoked_at IS NULL"),
-    ),
+    partial_index("ix_tokens_valid_name", "name", condition="revoked_at IS NULL", unique=True),
     sqlite_with_rowid=False,
 )
 

@@ -41,6 +41,7 @@ from toband.domain.run_model import (
 )
 from toband.domain.schedule_model import FireOutcome
 from toband.store.sql.columns import JsonText, Key, Micros, Name, Prose
+from toband.store.sql.partial_indexes import partial_index, set_conditions
 
 ACTIVE_RUNS = [state for state in RunState if not state.terminal]
 FAILED_RUNS = [RunState.FAILED, RunState.TIMED_OUT]
@@ -60,6 +61,7 @@ metadata = MetaData(
         "ck": "ck_%(table_name)s_%(constraint_name)s",
     }
 )
+set_conditions(metadata)
 
 
 def among(column: Column[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]:
@@ -69,8 +71,7 @@ def among(column: Column[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]
 
 def _linked(*names: str, condition: str = "", unique: bool = False) -> Index:
     """A partial index over the rows whose first column is not null, or that meet the condition."""
-    there = text(condition or f"{names[0]} IS NOT NULL")
-    return Index(None, *names, unique=unique, sqlite_where=there, postgresql_where=there)
+    return partial_index(None, *names, condition=condition or f"{names[0]} IS NOT NULL", unique=unique)
 
 
 def _states(members: type[StrEnum], column: str = "state") -> CheckConstraint:
