@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Awaitable, Collection
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -39,6 +40,7 @@ from unit.domain.rules import check_rules
 CASES = 2000 if LONG else 40
 BATCH = 20
 PATIENCE = 60.0
+MOVES_WITHIN = 0.02
 LOCKS = {"pair": 2}
 WORKFLOWS = {
     "graph": """
@@ -95,7 +97,8 @@ finally_timeout: 50ms
 class Scene:
     """One case: what is done at random, and what was answered."""
 
-    def __init__(self, number: int, root: Path, store: SqlStore) -> None:
+    def __init__(self, number: int, root: Path, store: SqlStore, rules: Rules) -> None:
+        self.rules = rules
         self.chance = Random(f"{SEED}-{number}")
         self.root = root
         self.store = UnreliableStore(store, self.chance, 0.03)
@@ -111,7 +114,7 @@ class Scene:
     async def play(self) -> None:
         await self.engine.start()
         for _ in range(self.chance.randint(6, 16)):
-            await asyncio.sleep(self.chance.choice([0, 0, 0.002, 0.01, 0.02]))
+            await self.rules.see(self.chance.choice([0, 0, 1, 4, 10]))
             requests = [self.start, self.cancel, self.retry, self.pause, self.resume, self.decide]
             request = self.chance.choices([*requests, None], [5, 4, 2, 2, 2, 2, 2])[0]
             print("crash" if request is None else request.__name__)
@@ -262,8 +265,18 @@ class Rules:
 
     def __init__(self) -> None:
         self.broken: list[AssertionError] = []
+        self._seen = asyncio.Event()
+
+    async def see(self, count: int) -> None:
+        """Waits for further transitions, unless nothing moves any more."""
+        await asyncio.sleep(0)
+        with suppress(TimeoutError):
+            for _ in range(count):
+                self._seen.clear()
+                await asyncio.wait_for(self._seen.wait(), MOVES_WITHIN)
 
     def check(self, *transition: Any) -> None:
+        self._seen.set()
         try:
             check_rules(*transition)
         except AssertionError as error:
@@ -281,7 +294,7 @@ async def play(number: int, root: Path, template: Path) -> None:
         for text in WORKFLOWS.values():
             await define(store, text)
         with checked(rules.check):
-            scene = Scene(number, root, store)
+            scene = Scene(number, root, store, rules)
             await scene.play()
     finally:
         await store.close()
