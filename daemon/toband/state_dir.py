@@ -193,11 +193,9 @@ def _owner_only(path: str, flags: int) -> int:
 
 
 def _close_to_others(path: str) -> None:
-    """Leaves the file to this user, the system and the administrators. Raises OSError."""
-    import getpass
-
-    # The well-known ids of the groups: their names are translated.
-    allowed = (f"{getpass.getuser()}:F", "*S-1-5-18:F", "*S-1-5-32-544:F")
+    """Leaves the file to its owner, the system and the administrators. Raises OSError."""
+    # Well-known ids, because names are translated, and the account of a service has none that icacls knows.
+    allowed = ("*S-1-3-4:F", "*S-1-5-18:F", "*S-1-5-32-544:F")
     grants = [part for each in allowed for part in ("/grant:r", each)]
     done = subprocess.run(["icacls", path, "/inheritance:r", *grants], capture_output=True, check=False)
     if done.returncode != 0:

@@ -10,7 +10,9 @@ if sys.platform != "win32":
     pytest.skip("needs Windows: scripts/test-windows", allow_module_level=True)
 
 import os
+import subprocess
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from toban.sdk.address import find_local
@@ -50,6 +52,32 @@ def test_the_announcement_waits_for_a_reader(tmp_path: Path) -> None:
     closing.join()
     assert "127.0.0.1:2" in (tmp_path / "toband.json").read_text()
     state.release()
+
+
+def test_the_token_of_the_administrator_is_closed_before_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wine's icacls changes nothing, so that only the command can be seen here."""
+    made: list[tuple[list[str], int]] = []
+
+    def run(command: list[str], **how: Any) -> Any:
+        made.append((command, os.path.getsize(command[1])))
+        return done(command, **how)
+
+    done = subprocess.run
+    monkeypatch.setattr(subprocess, "run", run)
+    state = StateDir(str(tmp_path))
+    for text in ("first", "second"):
+        state.write_admin_token(text)
+        assert (tmp_path / "admin.token").read_text() == text
+    owner, system, administrators = "*S-1-3-4:F", "*S-1-5-18:F", "*S-1-5-32-544:F"
+    granted = ["/grant:r", owner, "/grant:r", system, "/grant:r", administrators]
+    closed = ["icacls", str(tmp_path / "admin.token.new"), "/inheritance:r", *granted]
+    assert made == [(closed, 0)] * 2
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 5))
+    with pytest.raises(PermissionError, match="icacls exited with code 5"):
+        state.write_admin_token("third")
+    assert (tmp_path / "admin.token").read_text() == "second"
 
 
 def test_the_boot_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,9 @@ def file_reader(path: str) -> Callable[[], bytes]:
 
 
 def url_reader(url: str) -> Callable[[], bytes]:
-    opener = urllib.request.build_opener(_SafeRedirects())
+    # Without TLS a proxy of the environment could replace the keys, also those of this machine.
+    proxies = {scheme: proxy for scheme, proxy in urllib.request.getproxies().items() if scheme == "https"}
+    opener = urllib.request.build_opener(_SafeRedirects(), urllib.request.ProxyHandler(proxies))
 
     def read() -> bytes:
         with opener.open(url, timeout=FETCH_WITHIN) as response:

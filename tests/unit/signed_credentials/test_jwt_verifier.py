@@ -181,6 +181,17 @@ async def test_what_is_no_key_set_proves_nothing(provider: tuple[type[_Provider]
         await JwtVerifier([rules(jwks_url=url)]).verify(ISSUER.token())
 
 
+async def test_no_proxy_stands_between_the_daemon_and_keys_of_its_machine(
+    provider: tuple[type[_Provider], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler, url = provider
+    handler.keys = jwks(ISSUER)
+    # Nothing listens there.
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    await JwtVerifier([rules(jwks_url=url)]).verify(ISSUER.token())
+
+
 async def test_a_redirect_does_not_leave_tls(provider: tuple[type[_Provider], str]) -> None:
     handler, url = provider
     handler.location = "http://id.example/keys"
