@@ -189,3 +189,20 @@ async def test_the_limits_of_the_author_are_those_of_the_steps(catalog: Workflow
     assert await limits(store, "mine-b") == [{"workflows": [], "labels": {}}]
     await apply(catalog, workflow("mine-a"), workflow("mine-b"))()
     assert (await limits(store, "mine-a"), await limits(store, "mine-b")) == (None, None)
+
+
+async def test_the_name_of_a_deleted_definition_stays_with_its_labels(catalog: Workflows, store: SqlStore) -> None:
+    author()
+    await apply(catalog, workflow("gone", labels="team: other"), workflow("own", labels="team: mine"))()
+    for name in ("gone", "own"):
+        await catalog.delete(name, "", force=True)
+    author(Role.EDITOR, team="mine")
+    for source in (workflow("gone", labels="team: mine"), job("gone")):
+        reason, text = await refusal(apply(catalog, source))
+        assert (reason, text.partition(" which")[0]) == (
+            PermissionReason.WORKFLOW,
+            "'gone' is not among the workflows that the caller is limited to: those with team=mine",
+        )
+    await apply(catalog, workflow("own", labels="team: mine"), workflow("new", labels="team: mine"))()
+    author(Role.EDITOR, "go*", team="mine")
+    await apply(catalog, workflow("gone"))()

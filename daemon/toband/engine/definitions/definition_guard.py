@@ -34,9 +34,12 @@ class DefinitionGuard:
         given = {document.name for document in documents}
         stored = await self._labels(given.union(*(document.uses for document in documents)))
         for document in documents:
-            # The labels of a new one are known when it is resolved.
-            unknown = document.name not in stored and any(each.labels for each in limits)
-            if document.name and not unknown and not sees(limits, document.name, stored.get(document.name, {})):
+            labels = stored.get(document.name)
+            if labels is None and any(each.labels for each in limits):
+                labels = await self._last_labels(document.name)
+                if labels is None:
+                    continue  # the labels of a new one are known when it is resolved
+            if document.name and not sees(limits, document.name, labels or {}):
                 raise _outside(document.name, limits)
         for job in sorted({job for document in documents for job in document.uses} - given):
             if not sees(limits, job, stored.get(job, {})):
@@ -102,6 +105,15 @@ class DefinitionGuard:
         stored = await self._store.get_workflow(text.name)
         found = stored.definition if stored is not None else None
         return found is not None and (found.source, found.parsed) == (text.source, text.parsed)
+
+    async def _last_labels(self, name: str) -> Mapping[str, str] | None:
+        """Of a definition that was deleted: whoever takes its name gets its runs, and the secrets that it was granted.
+
+        None if there never was one.
+        """
+        versions = await self._store.list_versions(name, limit=1) if name else ()
+        last = await self._store.get_version(name, versions[0].version) if versions else None
+        return None if last is None else last.parsed.get("labels", {})
 
     async def _labels(self, names: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         return await self._store.labels_of(names) if names else {}
