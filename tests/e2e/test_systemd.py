@@ -138,7 +138,8 @@ def attacked(host: Machine, name: str) -> list[str]:
             f"/run/toban/{each}{end}" for each in ("admin.sock", "toban.sock") for end in ("", ".login")
         ),
     }
-    found = ran(host, name, {"name": "a", "run": f"id -un; id -Gn\n{ATTACK}", "env": env, "errexit": False})
+    script = f"id -un; id -Gn; touch ~/x && echo at home\n{ATTACK}"
+    found = ran(host, name, {"name": "a", "run": script, "env": env, "errexit": False})
     host.run("touch", "/srv/go")
     wait_until(lambda: shown(host, "long")["state"] == "succeeded", "it does not come to its end")
     return found
@@ -147,7 +148,7 @@ def attacked(host: Machine, name: str) -> list[str]:
 def test_steps_are_not_the_daemon(host: Machine) -> None:
     """As it is installed, without a setting of the administrator's."""
     toban(host, "apply", "/srv/flows/long.yaml")
-    assert attacked(host, "attacks") == ["toban-step", "toban-step", *NOTHING.splitlines()]
+    assert attacked(host, "attacks") == ["toban-step", "toban-step", "at home", *NOTHING.splitlines()]
     doctor = {each["check"]: each for each in json.loads(toban(host, "system", "doctor", "-o", "json"))}
     assert doctor["permissions"]["status"] == "ok", doctor["permissions"]["detail"]
     assert doctor["step user"]["detail"] == "steps run as toban-step, the daemon as toban"
@@ -160,7 +161,7 @@ def test_the_hardened_service_runs_steps_and_their_sandboxes(host: Machine) -> N
     shutil.copy(drop_in, host.root / f"etc/systemd/system/{UNIT}.d")
     host.run("systemctl", "daemon-reload")
     host.run("systemctl", "restart", UNIT)
-    assert attacked(host, "attacks-again") == ["toban-step", "toban-step", *NOTHING.splitlines()]
+    assert attacked(host, "attacks-again") == ["toban-step", "toban-step", "at home", *NOTHING.splitlines()]
     script = """
 cat /proc/net/dev | grep -c :; touch "$TMPDIR/x" && echo written; ls /tmp /home /var/lib/toban 2>/dev/null
 (: > /srv/flows/x) 2>/dev/null && echo planted; grep NoNewPrivs /proc/self/status

@@ -119,7 +119,8 @@ class ServiceRemoval:
         for path in (self._layout.state_dir, os.path.dirname(self._layout.config)):
             self._remove_tree(path)
         if not self._layout.user:
-            self._remove_tree("/run/toban")
+            for path in ("/run/toban", "/var/lib/toban-step"):
+                self._remove_tree(path)
 
     def _remove_tree(self, path: str) -> None:
         if not os.path.isdir(path):
