@@ -40,6 +40,8 @@ WAITING_STEPS = 5
 
 
 _CHANGE_KINDS = {name.removeprefix("RUN_CHANGE_KIND_"): number for name, number in run_pb2.RunChangeKind.items()}
+# Waits that begin together are one change; earlier versions stored one for each.
+_CHANGE_KINDS["WAITS_BEGUN"] = run_pb2.RUN_CHANGE_KIND_WAIT_BEGUN
 
 
 def timestamp(value: datetime | None) -> timestamp_pb2.Timestamp | None:
