@@ -90,6 +90,12 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
         names = set(archive.namelist())
     for needed in (
         "toban/py.typed",
+        "toban/service_files/systemd/toband.service",
+        "toban/service_files/systemd/toband.service.d/hardening.conf",
+        "toban/service_files/systemd/user/toband.service",
+        "toban/service_files/systemd/toban.sysusers",
+        "toban/service_files/systemd/toban.tmpfiles",
+        "toban/service_files/toband.toml",
         "toban/step/step_context.py",
         "toban/step/runner.py",
         "toban/v1/run_pb2.pyi",

@@ -152,10 +152,10 @@ class ServiceSetup:
         """The users, and the directory of the configuration."""
         if self.layout.user:
             return
-        changed = self._files.place(self.layout.sysusers, self._shipped.sysusers())
+        changed = self._files.place(self.layout.sysusers, self._shipped.sysusers(), replace=self._choices.force)
         if (changed or not _is_group(self.layout.account)) and not self._choices.dry_run:
             self.manager.run(["systemd-sysusers", self.layout.sysusers], what="create the users")
-        changed = self._files.place(self.layout.tmpfiles, self._shipped.tmpfiles())
+        changed = self._files.place(self.layout.tmpfiles, self._shipped.tmpfiles(), replace=self._choices.force)
         directory = os.path.dirname(self.layout.config)
         if (changed or not os.path.isdir(directory)) and not self._choices.dry_run:
             self.manager.run(["systemd-tmpfiles", "--create", self.layout.tmpfiles], what=f"create {directory}")
@@ -211,7 +211,7 @@ class ServiceSetup:
 
     def _activate(self, target: ServiceVersion, *, unit: str = "") -> None:
         """Lets the service run this version; if it does not start, the earlier one runs again."""
-        if not self._choices.dry_run:
+        if not self._choices.dry_run and (target != self._record.current or not self._is_active()):
             self._check(target)
         before = self._record.current or self._foreign_version()
         fresh = self._place_units(target, unit or target.unit, exact=bool(unit))
@@ -226,13 +226,14 @@ class ServiceSetup:
             self._files.note("restarted" if self._is_active() else "started", UNIT)
             return
         switched = before is not None and before.directory != target.directory
+        earlier = self._record.previous
         self._record.current = target
         if switched:
             assert before is not None
             self._record.previous = before
             self._directories.switched_off(before.directory)
         self._save()
-        self._run(fresh, back_to=before if switched else None)
+        self._run(fresh, ServiceRecord(current=before, previous=earlier) if switched else None)
         self._remove_unused()
 
     def _check(self, target: ServiceVersion) -> None:
@@ -316,7 +317,8 @@ class ServiceSetup:
             return None
         return ServiceVersion(version=version, directory=found[1], unit=unit)
 
-    def _run(self, fresh: bool, *, back_to: ServiceVersion | None) -> None:
+    def _run(self, fresh: bool, before: ServiceRecord | None) -> None:
+        """Starts the daemon, or restarts it if anything is `fresh`; `before` is what to go back to."""
         active = self._is_active()
         if fresh:
             self.manager.tell("daemon-reload", what="read the unit")
@@ -331,15 +333,15 @@ class ServiceSetup:
             self.manager.ask("reset-failed", UNIT)
             self.manager.tell("restart", UNIT, what="start the service")
         except Failure as failure:
-            if back_to is None:
+            if before is None or before.current is None:
                 raise
-            self._go_back_after(failure, back_to)
+            self._go_back_after(failure, before.current, before.previous)
         self._files.note("restarted" if active else "started", UNIT)
 
-    def _go_back_after(self, failure: Failure, before: ServiceVersion) -> None:
+    def _go_back_after(self, failure: Failure, before: ServiceVersion, earlier: ServiceVersion | None) -> None:
         """Raises Failure: that of the start, and whether the earlier version runs again."""
         assert self._record.current is not None
-        failed, self._record.current, self._record.previous = self._record.current, before, None
+        failed, self._record.current, self._record.previous = self._record.current, before, earlier
         try:
             self.manager.tell("stop", UNIT, what="stop the service")
             schema = self._database_schema(failed.directory)

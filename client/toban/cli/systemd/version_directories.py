@@ -130,6 +130,11 @@ class VersionDirectories:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(_SCRIPT.format(python=f"{final}/bin/python", module=module))
             os.chmod(path, 0o755)  # noqa: S103 - a program, for every user
+        # Its user may not write there, so every start would compile it again. The other packages come compiled.
+        site = _site_packages(new)
+        _run_python(
+            f"{new}/bin/python", "-m", "compileall", "-q", "-s", new, "-p", final, f"{site}/toban", f"{site}/toband"
+        )
         os.rename(new, final)
 
 
@@ -206,31 +211,33 @@ def _answer(directory: str, program: str) -> dict[str, dict[str, str]]:
     return found
 
 
+def _run_python(python: str, *arguments: str, timeout: float = _PIP) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return subprocess.run(
+        [python, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+        check=False,
+        env=environment,
+    )
+
+
 def _run_pip(python: str, wanted: Sequence[str], find_links: str) -> None:
     """Raises Failure."""
     options = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-warn-script-location"]
     options += ["--root-user-action=ignore"]
     if find_links:
         options += ["--no-index", "--find-links", find_links]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    if subprocess.run([python, "-c", "import pip"], capture_output=True, check=False, env=environment).returncode:
-        command = [python, "-m", "ensurepip"]
-        if subprocess.run(command, capture_output=True, check=False, env=environment).returncode != 0:
-            raise Failure(
-                "cannot install the wheel: there is no pip",
-                Exit.USAGE,
-                hint="install the package python3-venv of the distribution, or pip beside this toban",
-            )
-    done = subprocess.run(
-        [python, "-m", "pip", "install", *options, *wanted],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=_PIP,
-        check=False,
-        env=environment,
-    )
+    if _run_python(python, "-c", "import pip").returncode and _run_python(python, "-m", "ensurepip").returncode:
+        raise Failure(
+            "cannot install the wheel: there is no pip",
+            Exit.USAGE,
+            hint="install the package python3-venv of the distribution, or pip beside this toban",
+        )
+    done = _run_python(python, "-m", "pip", "install", *options, *wanted)
     if done.returncode != 0:
         raise Failure(
             "cannot install the wheel",
