@@ -261,7 +261,7 @@ class Token(_message.Message):
 
     @_builtins.property
     def last_used_at(self) -> _timestamp_pb2.Timestamp:
-        """To the minute; absent if it was never used."""
+        """To the minute; absent if it was never used, or, for a token of the configuration, not since the daemon started."""
 
     @_builtins.property
     def revoked_at(self) -> _timestamp_pb2.Timestamp: ...

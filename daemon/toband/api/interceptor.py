@@ -153,6 +153,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             if rule is not None and identity is not None and permissions.may_change(identity, rule):
                 lost = permissions.lost(identity, rule, request)
                 watch = asyncio.get_running_loop().create_task(_told(lost, ended.over))
+        timer = _at_expiry(identity, ended)
         try:
             await _written(answers, handler.response_serializer, context)
         except grpc.aio.AbortError as aborted:
@@ -161,6 +162,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         finally:
             if watch is not None:
                 watch.cancel()
+            if timer is not None:
+                timer.cancel()
 
     async def _entered(self, method: str, context: Context) -> Identity | None:
         """The identity of the caller; None if the method needs none."""
@@ -260,17 +263,12 @@ class _End:
 
 @contextmanager
 def _ended_with_credential(streams: LiveStreams, identity: Identity | None) -> Iterator[_End]:
-    """Leaves the block, with an error, when the credential of the caller ends. Nothing may be awaited before it."""
+    """Leaves the block, with an error, when the credential is revoked or gone. Nothing may be awaited before it."""
     task = cast("asyncio.Task[Any]", asyncio.current_task())
     end = _End(task)
     if identity is None:
         yield end
         return
-    timer = None
-    if identity.expires_at is not None:
-        expired = InvalidCredentialError("the credential has expired", CredentialReason.EXPIRED)
-        left = (identity.expires_at - datetime.now(UTC)).total_seconds()
-        timer = asyncio.get_running_loop().call_later(max(0.0, left), end.over, expired)
     try:
         with streams.open(identity.credential, end.over):
             yield end
@@ -278,9 +276,14 @@ def _ended_with_credential(streams: LiveStreams, identity: Identity | None) -> I
         if end.error is None:
             raise
         task.uncancel()
-    finally:
-        if timer is not None:
-            timer.cancel()
+
+
+def _at_expiry(identity: Identity | None, end: _End) -> asyncio.TimerHandle | None:
+    if identity is None or identity.expires_at is None:
+        return None
+    expired = InvalidCredentialError("the credential has expired", CredentialReason.EXPIRED)
+    left = (identity.expires_at - datetime.now(UTC)).total_seconds()
+    return asyncio.get_running_loop().call_later(max(0.0, left), end.over, expired)
 
 
 async def _told(lost: Coroutine[Any, Any, NotPermittedError], over: Callable[[NotPermittedError], None]) -> None:

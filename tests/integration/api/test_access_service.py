@@ -139,6 +139,7 @@ def test_a_token_of_the_configuration(admin: Caller, at_closed: str) -> None:
         assert (caller.who().name, caller.who().role) == ("token:first", access_rule_pb2.ROLE_ADMIN)
     listed = tokens(admin)["first"]
     assert (listed.created_by, listed.id, listed.HasField("created_at")) == ("configuration", "", False)
+    assert listed.HasField("last_used_at")
     revoke = access_pb2.RevokeTokenRequest(token="first")
     assert refused(lambda: admin.access.RevokeToken(revoke, timeout=20)).reason == "TOKEN_IN_CONFIGURATION"
     assert refused(lambda: created(admin, "first", access_rule_pb2.ROLE_VIEWER)).reason == "TOKEN_EXISTS"

@@ -143,6 +143,8 @@ def test_a_signed_token_of_an_issuer(host: Host) -> None:
     with calling(host.tokens, ISSUER.token(groups=["web", "ops"]), tls=trusting()) as caller:
         identity = caller.who()
     assert (identity.name, identity.role) == ("keycloak:aiko", access_rule_pb2.ROLE_EDITOR)
+    with calling(host.tokens, ISSUER.token(groups="ops", exp=int(time.time()) - 5), tls=trusting()) as caller:
+        assert caller.who().name == identity.name, "clocks may differ a little"
     assert identity.kind == access_pb2.IDENTITY_KIND_ISSUER
     assert identity.expires_at.seconds > time.time()
     with calling(host.tokens, Issuer().token(groups=["ops"]), tls=trusting()) as caller:

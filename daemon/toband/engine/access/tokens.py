@@ -63,6 +63,7 @@ class Tokens:
         self._configured = {each.name: _as_stored(each) for each in configured}
         self._by_id: dict[str, StoredToken] = {}
         self._used: dict[str, datetime] = {}
+        self._configured_used: dict[str, datetime] = {}
 
     def use(self, configured: Sequence[ConfiguredToken]) -> None:
         """Replaces the tokens of the configuration. Ends the streams of those that are gone or changed."""
@@ -85,8 +86,7 @@ class Tokens:
             raise _revoked()
         if token.expires_at is not None and token.expires_at <= now:
             raise InvalidCredentialError("the credential has expired", CredentialReason.EXPIRED)
-        if token.id in self._by_id:
-            self._note_use(token, now)
+        self._note_use(token, now)
         return token_identity(
             token.id or _configured_credential(token.name), token.name, token.role, token.narrowing, token.expires_at
         )
@@ -115,7 +115,9 @@ class Tokens:
     def list(self, *, include_ended: bool = False) -> Sequence[StoredToken]:
         """Those of the configuration first, then the oldest."""
         now = self._clock.now()
-        found = [*self._configured.values(), *self._by_id.values()]
+        used = self._configured_used
+        configured = [dataclasses.replace(each, last_used_at=used.get(name)) for name, each in self._configured.items()]
+        found = [*configured, *self._by_id.values()]
         return [each for each in found if include_ended or not has_ended(each, now)]
 
     async def revoke(self, name_or_id: str, *, by: str) -> StoredToken:
@@ -167,7 +169,9 @@ class Tokens:
 
     def _note_use(self, token: StoredToken, now: datetime) -> None:
         minute = now.replace(second=0, microsecond=0)
-        if token.last_used_at is None or token.last_used_at < minute:
+        if token.id not in self._by_id:
+            self._configured_used[token.name] = minute
+        elif token.last_used_at is None or token.last_used_at < minute:
             self._used[token.id] = minute
             self._by_id[token.id] = dataclasses.replace(token, last_used_at=minute)
 
