@@ -111,6 +111,18 @@ def _check_database(config: Config, complain: Callable[[str], None]) -> int:
     return 0
 
 
+def _load_structlog() -> None:
+    """Without rich, which it would load for tracebacks of another form: megabytes for as long as the daemon runs."""
+    hidden = "rich" not in sys.modules
+    if hidden:
+        sys.modules["rich"] = None  # type: ignore[assignment]
+    try:
+        import structlog  # noqa: F401
+    finally:
+        if hidden:
+            del sys.modules["rich"]
+
+
 def _serve(
     config: Config,
     read: Callable[[], Config],
@@ -122,6 +134,7 @@ def _serve(
 ) -> int:
     # gRPC's core would otherwise write its own lines into the log.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    _load_structlog()
     from toband import daemon_log, memory_trim
     from toband.api.access_rules import NoAccessRuleError
     from toband.api.unix_socket import ListenError

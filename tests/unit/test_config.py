@@ -684,8 +684,9 @@ def test_the_sizes_of_locks(tmp_path: Path) -> None:
 
 def test_a_start_loads_nothing_that_only_some_daemons_need() -> None:
     """It would stay in the memory of a daemon that reads no definition, or has neither secrets nor certificates."""
-    heavy = {"pydantic", "holidays", "cel_expr_python", "cryptography", "jwt"}
-    code = f"import sys, toband.app.application; print({heavy!r} & set(sys.modules))"
+    heavy = {"pydantic", "holidays", "cel_expr_python", "cryptography", "jwt", "rich"}
+    load = "import sys, toband.__main__; toband.__main__._load_structlog(); import toband.app.application"
+    code = f"{load}; print({heavy!r} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
