@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from toband import stored_json
@@ -46,6 +46,26 @@ class NoticedBoot:
                 json.dump(facts, file)
                 file.flush()
                 os.fsync(file.fileno())
+            _replace(f"{self._path}.new", self._path)
+
+
+class NoticedZones:
+    """`toband.ports.ZoneNotes`, in a file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def read(self) -> Mapping[str, tuple[int, str]]:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            with open(self._path, encoding="utf-8") as file:
+                known = stored_json.parse_object(file.read())
+            return {str(name): (int(year), str(digest)) for name, (year, digest) in known.items()}
+        return {}
+
+    def keep(self, known: Mapping[str, tuple[int, str]]) -> None:
+        with contextlib.suppress(OSError):
+            with open(f"{self._path}.new", "w", encoding="utf-8", opener=_private) as file:
+                json.dump(known, file)
             _replace(f"{self._path}.new", self._path)
 
 
@@ -143,6 +163,10 @@ class StateDir:
             file.write(text)
         _replace(f"{path}.new", path)
         return directory
+
+    @property
+    def zones(self) -> NoticedZones:
+        return NoticedZones(self.join("zones.json"))
 
     def boot(self, boot_id: str, now: datetime) -> NoticedBoot:
         """The current boot of the machine, first seen now or by an earlier daemon."""

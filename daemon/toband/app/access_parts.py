@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from toban.token_text import TokenText, new_token_text
@@ -14,7 +15,7 @@ from toband.api.call_limits import Lanes
 from toband.api.client_limits import ClientLimits
 from toband.api.interceptor import CallGate, PermissionCheck
 from toband.config import Config, ServerLimits
-from toband.domain.credential_rules import CertificateFacts, ConfiguredToken, RoleGrant
+from toband.domain.credential_rules import CertificateFacts, ConfiguredToken, ExpiringCertificate, RoleGrant
 from toband.domain.identity import Role
 from toband.domain.run_model import Run
 from toband.engine.access.authentication import Authenticator
@@ -25,8 +26,9 @@ from toband.engine.access.login_tokens import LoginTokens
 from toband.engine.access.step_tokens import StepTokens
 from toband.engine.access.tokens import Tokens
 from toband.engine.execution.step_maskers import StepMaskers
+from toband.engine.health.expiry_watch import ExpiryWatch
 from toband.memory_trim import Trimmer
-from toband.ports import AccessStore, Clock
+from toband.ports import AccessStore, Clock, Conditions
 from toband.signed_credentials.jwt_verifier import JwtVerifier
 from toband.state_dir import ADMIN_TOKEN
 
@@ -41,9 +43,17 @@ class AccessParts:
         clock: Clock,
         active: Callable[[str], Run | None],
         *,
+        conditions: Conditions,
         admin: TokenText | None,
     ) -> None:
         self._admin = admin
+        tls = {"tls.certificate": config.tls.certificate, "tls.client_ca": config.tls.client_ca}
+        self.expiry = ExpiryWatch(
+            certificates=partial(_certificate_ends, {key: path for key, path in tls.items() if path}),
+            tokens=config.access_tokens,
+            clock=clock,
+            conditions=conditions,
+        )
         self.streams = LiveStreams()
         self.tokens = Tokens(store=store, clock=clock, streams=self.streams, configured=self._configured(config))
         self.logins = LoginTokens(clock)
@@ -64,6 +74,7 @@ class AccessParts:
     def use_credentials(self, config: Config) -> None:
         """Replaces the tokens and rules. Ends the streams of those that are gone or changed."""
         self.tokens.use(self._configured(config))
+        self.expiry.use(config.access_tokens)
         self._certificates.use(config.access_certificates, self.streams)
         self._issuers.use(config.access_issuers, self.streams)
 
@@ -93,7 +104,7 @@ class AccessParts:
         )
 
     def companions(self) -> list[Coroutine[Any, Any, None]]:
-        return [self.tokens.note_uses(), self.steps.watch()]
+        return [self.tokens.note_uses(), self.steps.watch(), self.expiry.run()]
 
 
 def admin_token_for(doors: Sequence[Door]) -> TokenText | None:
@@ -108,6 +119,14 @@ def user_name() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return f"uid:{os.getuid()}" if hasattr(os, "getuid") else ""
+
+
+def _certificate_ends(paths: Mapping[str, str]) -> Sequence[ExpiringCertificate]:
+    if not paths:
+        return ()
+    from toband.signed_credentials.certificate_reader import read_expiry
+
+    return read_expiry(paths)
 
 
 def _certificate_facts(pem: bytes) -> CertificateFacts:

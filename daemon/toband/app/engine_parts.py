@@ -51,6 +51,7 @@ from toband.engine.schedules.calendar_refresh import CalendarRefresh
 from toband.engine.schedules.schedule_queries import ScheduleQueries
 from toband.engine.schedules.scheduler import RunScheduler
 from toband.engine.schedules.subject_schedules import SubjectSchedules
+from toband.engine.schedules.zone_refresh import ZoneRefresh
 from toband.engine.secrets.key_ring import KeyRing
 from toband.engine.secrets.secret_admin import SecretAdmin
 from toband.engine.secrets.secret_values import SecretValues
@@ -122,7 +123,7 @@ class EngineParts:
             rules=rules,
         )
         self.permissions = Permissions(store, self.runs.rights_of)
-        self.access = AccessParts(config, store, clock, self.runs.active.run, admin=admin)
+        self.access = AccessParts(config, store, clock, self.runs.active.run, conditions=health, admin=admin)
         self.row_retention = RowRetention(
             store=store, clock=clock, limits=row_limits(config), forget_tokens=self.access.tokens.forget
         )
@@ -166,6 +167,9 @@ class EngineParts:
             clock=clock,
             conditions=health,
             changed=self.scheduling.changed,
+        )
+        self.zones = ZoneRefresh(
+            store=store, notes=state.zones, zone=config.timezone, clock=clock, changed=self.scheduling.changed
         )
         self.subjects = SubjectSchedules(
             store=store,
@@ -231,8 +235,9 @@ class EngineParts:
         return [self._schedule(), self.events.run()]
 
     async def _schedule(self) -> None:
-        """Decides no due time by the calendar of an earlier start."""
+        """Decides no due time by the calendar or the time zone of an earlier start."""
         await self.calendars.ready.wait()
+        await self.zones.ready.wait()
         await self.scheduling.run()
 
     def companions(self) -> list[Coroutine[Any, Any, None]]:
@@ -249,6 +254,7 @@ class EngineParts:
             self.definition_files.run(),
             self.file_watches.run(),
             self.calendars.run(),
+            self.zones.run(),
             self.keys.watch(),
             *self.access.companions(),
         ]

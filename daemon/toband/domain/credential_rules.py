@@ -32,6 +32,14 @@ class ConfiguredToken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiringCertificate:
+    """A certificate of the configuration; `described` says in which file it is."""
+
+    described: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFacts:
     """A client certificate that its authority has signed, and the handshake has verified."""
 

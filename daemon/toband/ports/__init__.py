@@ -158,6 +158,7 @@ from toband.ports.watched_paths import (
     PathWatcher,
     WatchChanges,
 )
+from toband.ports.zone_notes import ZoneNotes
 
 __all__ = [
     "ALL_ENTRIES",
@@ -296,6 +297,7 @@ __all__ = [
     "WorkflowText",
     "WorkflowVersion",
     "WrongPath",
+    "ZoneNotes",
     "audited_call",
     "auditing",
     "repeats_recorded_call",

@@ -1,13 +1,15 @@
-"""Reads the names of a client certificate."""
+"""Reads the names of a client certificate, and when the certificates of the configuration expire."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from toband.domain.credential_rules import CertificateFacts
+from toband.domain.credential_rules import CertificateFacts, ExpiringCertificate
 
 _UNUSABLE = (x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
 
@@ -19,6 +21,20 @@ def read_certificate(pem: bytes) -> CertificateFacts:
         return _facts(x509.load_pem_x509_certificate(pem))
     except _UNUSABLE as error:
         raise ValueError(str(error)) from None
+
+
+def read_expiry(paths: Mapping[str, str]) -> Sequence[ExpiringCertificate]:
+    """All certificates of these files, by the keys that name the files; those that cannot be read are left out."""
+    found = []
+    for key, path in paths.items():
+        try:
+            certificates = x509.load_pem_x509_certificates(Path(path).read_bytes())
+        except (OSError, ValueError):
+            continue  # the door that uses the file reports it
+        for number, each in enumerate(certificates, 1):
+            where = f"{key} ({path})" if len(certificates) == 1 else f"certificate {number} of {key} ({path})"
+            found.append(ExpiringCertificate(described=where, expires_at=each.not_valid_after_utc))
+    return found
 
 
 def _facts(found: x509.Certificate) -> CertificateFacts:

@@ -14,6 +14,7 @@ All due times of a schedule differ: a time that is shifted to another due time i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -151,6 +152,12 @@ def _shifts_to_start(cron: Cron | BusinessCron, piece: _Piece) -> bool:
         return False
     found = cron.next_local(begin)
     return found is not None and found < end and cron.next_local(end) != end
+
+
+def zone_digest(zone: ZoneInfo, year: int) -> str:
+    """Changes with the clock changes of that year and of the two years that follow."""
+    pieces = [_pieces.__wrapped__(zone, each) for each in range(year, year + 3)]
+    return hashlib.sha256(repr(pieces).encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=512)

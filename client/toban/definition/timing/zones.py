@@ -32,6 +32,12 @@ def check_zone(name: str) -> str:
     raise ValueError(f'unknown time zone "{shown}": {hint}')
 
 
+def forget_zones() -> None:
+    """Reads the database of zones again, the next time that each is needed."""
+    ZoneInfo.clear_cache()
+    _zones.cache_clear()
+
+
 @lru_cache(maxsize=1)
 def _zones() -> frozenset[str]:
     return frozenset(available_timezones()) - _NO_ZONES
