@@ -153,7 +153,7 @@ def _serve(
     keep_capabilities()
     state = StateDir(config.state_dir)
     try:
-        daemon_log.set_up(config.log_level, config.log_format, config.log_file)
+        daemon_log.set_up(config.log_level, config.log_format, config.log_file, file_size=config.log_file_size)
         state.acquire()
         asyncio.run(_run(config, read, state, host, take_over=take_over, new_database=new_database))
     except StoreTakenOverError as error:

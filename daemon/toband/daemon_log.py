@@ -23,6 +23,7 @@ else:
         if _hidden:
             del sys.modules["rich"]
 
+from toband.log_file import LogFile
 from toband.systemd_journal import JournalSocket, field_name, is_journal
 
 # Of syslog.
@@ -56,11 +57,11 @@ def name_runs(find: Callable[[str], str]) -> None:
 class _Sink:
     """Writes each event to the console in one form and to the file in another, and to the journal in a third."""
 
-    def __init__(self, console: TextIO, form: str, file: TextIO | None) -> None:
+    def __init__(self, console: TextIO, form: str, file: LogFile | None) -> None:
         # Where standard error is the journal, its entries get fields; a form that was chosen stays.
         self._journal = JournalSocket() if form == "auto" and _leads_to_journal(console) else None
         tty = console.isatty()
-        self._file = _Forgiving(file) if file is not None else None
+        self._file = file
         self._json = structlog.processors.JSONRenderer(ensure_ascii=False)
         plain = form == "console" or (form == "auto" and tty)
         colors = tty and "NO_COLOR" not in os.environ
@@ -70,7 +71,6 @@ class _Sink:
         if self._file is not None:
             line = self._json(logger, method, dict(event))
             self._file.write(f"{line if isinstance(line, str) else line.decode()}\n")
-            self._file.flush()
         if self._journal is not None and self._journal.send(_entry(event)):
             raise structlog.DropEvent
         return str(self._render(logger, method, event))
@@ -151,9 +151,9 @@ def set_level(level: str) -> None:
     _threshold.set(level)
 
 
-def set_up(level: str, form: str, file: str) -> None:
-    """Raises OSError if the file cannot be opened."""
-    opened = open(file, "a", encoding="utf-8") if file else None  # noqa: SIM115 - for life
+def set_up(level: str, form: str, file: str, *, file_size: int | None = None) -> None:
+    """The file is rotated at that size. Raises OSError if the file cannot be opened."""
+    opened = LogFile(file, most=file_size) if file else None
     structlog.configure(
         processors=[
             _threshold,

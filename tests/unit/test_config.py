@@ -87,6 +87,7 @@ OTHERS = {
     "retention.total_bytes": ("20GiB", "default"),
     "retention.audit": ("400d", "default"),
     "retention.audit_entries": (5_000_000, "default"),
+    "log.file_size": ("64MiB", "default"),
     "retention.requests": ("7d", "default"),
     "retention.ledger": ("90d", "default"),
     "retention.ledger_entries": (1000, "default"),

@@ -228,3 +228,28 @@ def test_the_daemon_loads_nothing_that_only_the_command_line_needs() -> None:
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert "rich" in loaded, "others may load it"
     assert {"rich.traceback", "rich.console", "pygments"} & {*loaded} == set()
+
+
+def test_a_file_that_was_moved_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toband.log_file.LOOK_EVERY", 0.0)
+    file = tmp_path / "log"
+    daemon_log.set_up("info", "json", str(file))
+    log = structlog.get_logger()
+    log.info("first")
+    file.rename(tmp_path / "log.old")
+    log.info("second")
+    file.unlink()
+    log.info("third")
+    assert [line["event"] for line in lines_of(tmp_path / "log.old")] == ["first"]
+    assert [line["event"] for line in lines_of(file)] == ["third"]
+
+
+def test_a_file_is_rotated_by_size(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    daemon_log.set_up("info", "json", str(file), file_size=1000)
+    for number in range(60):
+        structlog.get_logger().info("x" * 100, number=number)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "log.1", "log.2", "log.3"]
+    kept = [line["number"] for name in ("log.3", "log.2", "log.1", "log") for line in lines_of(tmp_path / name)]
+    assert kept == list(range(60 - len(kept), 60)), "no line between the files is lost"
+    assert all(path.stat().st_size < 1300 for path in tmp_path.iterdir())

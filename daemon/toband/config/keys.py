@@ -104,6 +104,7 @@ SETTINGS: Mapping[str, Setting] = {
     "log.level": Setting(one_of(_LEVELS), "info", live=True),
     "log.format": Setting(one_of(_FORMATS), "auto"),
     "log.file": Setting(check_path, "", path=True),
+    "log.file_size": Setting(or_none(check_size), 64 * 1024 * 1024),
 }
 _LOCK = Setting(check_count, live=True)
 FILE_ONLY = frozenset(key for key, each in SETTINGS.items() if each.file_only)

@@ -103,6 +103,7 @@ class Config:
     log_level: str
     log_format: str
     log_file: str
+    log_file_size: int | None
     file: str
     """The absolute path of the configuration file; empty: there is none."""
     warnings: Sequence[str]
@@ -175,6 +176,7 @@ class Config:
             "log.level": self.log_level,
             "log.format": self.log_format,
             "log.file": self.log_file,
+            "log.file_size": _shown_size(self.log_file_size),
         }
         return [
             ShownSetting(key=key, value=value, origin=self._origin(key), live=declared_in(key).live)
@@ -257,6 +259,7 @@ def config_of(
         log_level=values["log.level"],
         log_format=values["log.format"],
         log_file=values["log.file"],
+        log_file_size=values["log.file_size"],
     )
 
 
