@@ -21,6 +21,7 @@ from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.health.admission import Admission
 from toband.engine.health.health_conditions import Health
 from toband.engine.health.host_monitor import HostMonitor
+from toband.engine.retention.clock_trust import ClockTrust
 from toband.installation import note_database
 from toband.state_dir import StateDir
 
@@ -96,6 +97,8 @@ class DaemonLife:
             tools="",
             started_at=self.clock.now(),
         )
+        engine.retention._trust = ClockTrust(clock, loop.time)
+        engine.row_retention._trust = ClockTrust(clock, loop.time)
         engine.retention._passes = engine.retention._log_checks = self._pause
         await engine.access.tokens.load()
         await self._steps.open(engine.runs.report)

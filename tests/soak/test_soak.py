@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,11 +15,13 @@ import pytest
 from faults.settings import SEED, announce
 from soak.daemon_life import DaemonLife
 from soak.year import Report, Year, in_memory
+from toband.domain.run_model import Trigger
 
 BEFORE_CLOCKS_CHANGE = datetime(2027, 3, 11, tzinfo=UTC)
 """On 14 March in New York, on the 28th in Berlin, and in Casablanca twice around Ramadan."""
 
 
+HOUR = 3600.0
 SHORT = {
     **{f"retention.{name}": "4d" for name in ("age", "audit", "requests", "ledger", "events", "tokens")},
     "retention.versions": "3",
@@ -52,6 +55,54 @@ def test_nothing_grows_and_every_due_time_is_decided_once() -> None:
     assert report.due_times > 300
     assert report.runs > 500
     assert min(report.done.values()) > 0
+
+
+def test_a_machine_that_sleeps_for_a_week_decides_what_it_missed() -> None:
+    """The wall clock goes on while it sleeps, the clock of timers does not; steps sleep as well."""
+    seen: list[datetime] = []
+
+    def sleep(life: DaemonLife) -> None:
+        seen.append(life.clock.now())
+        if len(seen) == 2:
+            loop = asyncio.get_running_loop()
+            loop.call_later(HOUR, life.clock.jump, timedelta(days=7))
+
+    report = live(sleep, days=14, workflows=12)
+    # Sizes that depend on the load have no plateau in so short a time.
+    assert [each for each in report.wrong if " grew from " not in each] == []
+    assert len(seen) < 7, "it was a week less"
+    assert report.due_times > 40
+
+
+def test_a_year_by_mistake_removes_nothing_and_stops_nothing() -> None:
+    """A clock that shows next year for an hour: what is old by it stays, and what comes after it is decided."""
+    kept: list[int] = []
+
+    def jump(life: DaemonLife) -> None:
+        loop = asyncio.get_running_loop()
+        if not kept:
+            kept.append(0)
+            loop.call_later(HOUR, life.clock.jump, timedelta(days=365))
+            loop.call_later(2 * HOUR, look, life)
+
+    def look(life: DaemonLife) -> None:
+        tasks.append(asyncio.get_running_loop().create_task(count(life)))
+
+    async def count(life: DaemonLife) -> None:
+        await life.engine.retention._pass()
+        await life.engine.row_retention.run_pass()
+        kept.append(len(await life.adapters.store.list_runs(limit=1000)))
+        life.clock.jump(-timedelta(days=365))
+        run = await life.engine.runs.intake.start("leaf", {}, trigger=Trigger.API, caller="soak", request=None)
+        await asyncio.sleep(6 * HOUR)
+        found = await life.adapters.store.get_run(run.id)
+        kept.append(found is not None and found.state.terminal)
+
+    tasks: list[asyncio.Task[None]] = []
+    live(jump, days=3.5, workflows=12)
+    assert all(task.done() and not task.exception() for task in tasks)
+    assert kept[1] > 0
+    assert kept[2] is True
 
 
 def lose_a_line(life: DaemonLife) -> None:

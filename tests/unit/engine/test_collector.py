@@ -20,6 +20,7 @@ from doubles.conditions import Conditions
 from helpers.wait import wait_for
 from toban.definition import parse
 from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun, StepState
+from toband.engine.retention.clock_trust import ClockTrust
 from toband.engine.retention.collector import RetentionCollector
 from toband.engine.retention.retention_policy import Collected, Rules
 from toband.ports import (
@@ -55,12 +56,16 @@ class World:
         self._count = itertools.count(1)
 
     def retention(self, **rules: Any) -> RetentionCollector:
+        # The runs are of days ago, by a clock that is right.
+        trust = ClockTrust(Clock(self.clock.at), lambda: 0.0)
+        trust.look(None)
         return RetentionCollector(
             store=self.store,
             archive=self.archive,
             clock=self.clock,
             rules=Rules(**rules),
             conditions=self.conditions,
+            trust=trust,
             first_pass=0,
             passes=0.01,
             log_checks=0.01,

@@ -14,6 +14,8 @@ from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.ports import TriggerStore
 
 AT_ONCE = 0.02
+TYPES_MOST = 10_000
+"""Types whose listeners are kept in memory: clients choose the names of types."""
 """Seconds of evaluating conditions before other tasks get their turn."""
 
 
@@ -85,6 +87,8 @@ class EventMatcher:
             generation = self._generation
             known = await self._store.listeners(event_type)
             if generation == self._generation:
+                if len(self._known) >= TYPES_MOST:
+                    self._known.clear()
                 self._known[event_type] = known
         return known
 

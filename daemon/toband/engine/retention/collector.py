@@ -15,6 +15,7 @@ from datetime import timedelta
 import structlog
 
 from toband import failpoints
+from toband.engine.retention.clock_trust import ClockTrust
 from toband.engine.retention.log_limit import LogLimit
 from toband.engine.retention.removal_plan import RemovalPlan, RemovalPlanner
 from toband.engine.retention.retention_policy import Collected, Removed, Rules
@@ -55,11 +56,15 @@ class RetentionCollector:
         rules: Rules,
         conditions: Conditions | None = None,
         remove_audit: Callable[[], Awaitable[int]] | None = None,
+        trust: ClockTrust | None = None,
         first_pass: float = FIRST_PASS,
         passes: float = PASSES,
         log_checks: float = LOG_CHECKS,
     ) -> None:
-        """`remove_audit` removes old entries of the audit log."""
+        """`remove_audit` removes old entries of the audit log. While there is no `trust`, a pass that nobody asked for
+        removes nothing by its age.
+        """
+        self._trust = trust or ClockTrust(clock)
         self._store = store
         self._remove_audit = remove_audit
         self._archive = archive
@@ -146,11 +151,12 @@ class RetentionCollector:
                 await self._look_through(done)
             else:
                 self._passed += 1
+                by_age = unknown_too or await self._clock_is_trusted()
                 # Runs removed by age or number need no compression; removal by size needs measured runs.
-                await self._remove(done, by_size=False)
+                await self._remove(done, by_size=False, by_age=by_age)
                 await self._sizes.settle(done)
-                await self._remove(done, by_size=True)
-                if self._remove_audit is not None:
+                await self._remove(done, by_size=True, by_age=by_age)
+                if self._remove_audit is not None and by_age:
                     await self._remove_audit()
             await self._collect_strays(done, dry_run=dry_run, unknown_too=unknown_too)
         if not dry_run:
@@ -187,11 +193,15 @@ class RetentionCollector:
         """Removes one ended run on request. False if an active run needs it."""
         return run_id in await self._remove_runs([run_id])
 
-    async def _remove(self, done: Collected, *, by_size: bool) -> None:
+    async def _clock_is_trusted(self) -> bool:
+        newest = [run.created_at for run in await self._store.list_runs(limit=1)]
+        return self._trust.look(newest[0] if newest else None)
+
+    async def _remove(self, done: Collected, *, by_size: bool, by_age: bool) -> None:
         left_out: set[str] = set()
         while True:
             plan = RemovalPlan(limit=PLANNED, left_out=left_out)
-            await self._planner.choose(plan, by_size=by_size)
+            await self._planner.choose(plan, by_size=by_size, by_age=by_age)
             if not plan.chosen:
                 return
             for some in plan.batches():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from toban.definition import Retention as OwnRules
@@ -76,16 +76,16 @@ class RemovalPlanner:
         """Replaces the rules."""
         self._rules = rules
 
-    async def choose(self, plan: RemovalPlan, *, by_size: bool) -> None:
+    async def choose(self, plan: RemovalPlan, *, by_size: bool, by_age: bool = True) -> None:
         """Oldest first, until the plan is full. Raises StoreError."""
         now = self._clock.now()
-        for suspect in await self._suspects(now, by_size=by_size):
+        for suspect in await self._suspects(now, by_size=by_size, by_age=by_age):
             await self._choose_of(suspect, plan, now)
             if plan.full:
                 return
         await self._choose_of_all(plan, by_size=by_size)
 
-    async def _suspects(self, now: datetime, *, by_size: bool) -> Sequence[_Suspect]:
+    async def _suspects(self, now: datetime, *, by_size: bool, by_age: bool) -> Sequence[_Suspect]:
         """In order of name."""
         own = await self._store.retention_rules()
         # The last run of a workflow stays as long as the workflow exists: where it is the only one, nothing goes.
@@ -98,7 +98,8 @@ class RemovalPlanner:
         found = []
         for span in sorted(spans, key=lambda span: span.workflow):
             size = sizes.get(span.workflow, 0)
-            may = _may_go(span, rules[span.workflow], size, now)
+            wanted = rules[span.workflow]
+            may = _may_go(span, wanted if by_age else replace(wanted, age=None), size, now)
             if may is not None:
                 found.append(_Suspect(workflow=span.workflow, rules=may, bytes=size))
         return found

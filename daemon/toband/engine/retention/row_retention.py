@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import structlog
 
+from toband.engine.retention.clock_trust import ClockTrust
 from toband.ports import Clock, Store, StoreError
 
 PASSES = 3600.0
@@ -48,11 +49,13 @@ class RowRetention:
         clock: Clock,
         limits: RowLimits,
         forget_tokens: Callable[[datetime], Awaitable[None]],
+        trust: ClockTrust | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._limits = limits
         self._forget_tokens = forget_tokens
+        self._trust = trust or ClockTrust(clock)
 
     def use(self, limits: RowLimits) -> None:
         """Replaces the limits, for the next pass."""
@@ -62,11 +65,17 @@ class RowRetention:
         """Removes old rows periodically, until it is cancelled."""
         while True:
             try:
-                await self.remove()
-                await self._release_space()
+                await self.run_pass()
             except StoreError as error:
                 log.error("cannot remove old rows", action="housekeeping", error=str(error))
             await asyncio.sleep(PASSES)
+
+    async def run_pass(self) -> None:
+        """Raises StoreError."""
+        newest = [run.created_at for run in await self._store.list_runs(limit=1)]
+        if self._trust.look(newest[0] if newest else None):
+            await self.remove()
+        await self._release_space()
 
     async def remove(self) -> None:
         """Raises StoreError."""

@@ -60,6 +60,8 @@ class FireSaver:
         for new, run in stored:
             self._intake.begin(new, run)
             self._ahead[run.workflow] -= 1
+        # Workflows come and go.
+        self._ahead = +self._ahead
 
     def count_of(self, workflow: str) -> int:
         """Number of the workflow's runs that have not ended, including those not begun or not stored yet."""

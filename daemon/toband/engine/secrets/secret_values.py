@@ -28,6 +28,8 @@ from toband.ports import (
 )
 
 USE_NOTED_EVERY = timedelta(minutes=1)
+NAMES_MOST = 10_000
+"""Names whose last note is kept in memory."""
 _NUMBER_BYTES = 4
 
 log = structlog.get_logger()
@@ -167,6 +169,8 @@ class SecretValues:
             last = self._noted.get(name)
             if last is not None and last <= now < last + USE_NOTED_EVERY:
                 continue
+            if len(self._noted) >= NAMES_MOST:
+                self._noted.clear()
             self._noted[name] = now
             try:
                 await self._store.note_secret_use(name, now, workflow)

@@ -20,6 +20,8 @@ _BUSY_TIMEOUT_MS = 5_000
 # Pages in SQLite's log that trigger a checkpoint. The default of 1,000 is reached after some hundred saves, and each
 # checkpoint costs two more syncs.
 _CHECKPOINT_PAGES = 4_000
+# SQLite's log is cut to this size after a burst has made it larger.
+_LOG_MOST = 64 * 1024 * 1024
 # So that no call waits forever for a server that does not respond.
 _POSTGRES_USUAL = {
     "application_name": "toban",
@@ -165,6 +167,7 @@ class SqliteDatabase(Database):
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        cursor.execute(f"PRAGMA journal_size_limit = {_LOG_MOST}")
         cursor.close()
 
     def _on_reader(self, connection: Any, _record: object) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import stat
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
 
 from toband import stored_json
 from toband.ports import ArtifactError, Placement
@@ -32,6 +34,9 @@ from toband.supervise.files.safe_directory import (
     joined,
 )
 
+PRUNED_EVERY = 256
+"""Notes after which those of inputs that are gone are removed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
@@ -41,6 +46,7 @@ class Ledger:
     """
 
     directory: str
+    _notes: Iterator[int] = field(default_factory=count)
 
     def note(self, path: str, seen: str) -> None:
         """Raises OSError."""
@@ -50,6 +56,18 @@ class Ledger:
         with open(new, "w", encoding="utf-8") as file:
             json.dump({"path": path, "identity": seen}, file)
         os.replace(new, own)
+        if next(self._notes) % PRUNED_EVERY == 0:
+            self._prune()
+
+    def _prune(self) -> None:
+        """Removes the notes of inputs that are gone."""
+        with contextlib.suppress(OSError), os.scandir(self.directory) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                    with open(entry.path, encoding="utf-8") as file:
+                        path = str(stored_json.parse_object(file.read())["path"])
+                    if not os.path.lexists(path):
+                        os.unlink(entry.path)
 
     def knows(self, path: str, seen: str) -> bool:
         try:

@@ -8,6 +8,7 @@ if sys.platform == "win32":
     raise ImportError("the spawner needs fork")
 
 import asyncio
+import contextlib
 import os
 import socket
 import subprocess
@@ -26,6 +27,8 @@ PARKED = 2
 """Spare shims for the next attempts."""
 TRIES = 3
 PAUSE = 1.0
+LOG_MOST = 1024 * 1024
+"""Bytes of the spawner's log, beyond which the next spawner begins a new one."""
 """Before what failed is tried again: another shim, or another spawner when several have died in a row."""
 _PACKAGES = os.path.dirname(toband.__path__[0])
 _PASSED_ON = ("TOBAN_FAILPOINTS_SPAWNER", "TOBAN_BOOT_ID", "PATH", "LANG")
@@ -167,6 +170,9 @@ class ShimPool:
         self.want(self._wanted)
 
     def _open_log(self) -> BinaryIO:
+        with contextlib.suppress(OSError):
+            if os.stat(self._spawner_log).st_size > LOG_MOST:
+                os.replace(self._spawner_log, f"{self._spawner_log}.1")
         return open(self._spawner_log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))
 
     def _drop(self) -> None:
