@@ -125,6 +125,18 @@ def test_nothing_below_tls_1_2_and_1_3_if_the_client_can(host: Host) -> None:
             spoken(old, old)
 
 
+def test_health_warns_of_certificates_that_expire(host: Host) -> None:
+    """Those of the tests live for two days."""
+
+    def told() -> str:
+        health = host.daemon.system.GetInfo(system_pb2.GetInfoRequest(), timeout=20).health
+        return next((each.detail for each in health.conditions if each.name == "expiry"), "")
+
+    wait_until(told, "nothing expires")
+    assert f"tls.certificate ({host.files}/server.crt) expires on " in told()
+    assert f"tls.client_ca ({host.files}/ca.crt) expires on " in told()
+
+
 @pytest.mark.parametrize(
     ("claims", "reason"),
     [
