@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import struct_pb2
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toban.limits import (
@@ -29,6 +29,7 @@ _VALUES = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.text(), _VALUES))
 def test_nothing_is_larger_in_a_message_than_it_weighs(values: dict[str, Any]) -> None:
     message = struct_pb2.Struct()

@@ -551,16 +551,17 @@ def deep(directory: Path, levels: int) -> None:
 
 
 @posix
-@pytest.mark.parametrize("path", [".", "tree", "**", "tree/**/*.txt"])
-async def test_a_deep_tree_is_refused_with_the_reason(scene: Scene, path: str) -> None:
-    deep(scene.workspace / "tree", 5000)
-    began = time.monotonic()
+async def test_a_deep_tree_is_refused_with_the_reason(scene: Scene) -> None:
+    """Its path is longer than any that the kernel takes."""
+    deep(scene.workspace / "tree", 3000)
     try:
-        with refusal('cannot keep output "out": .* is more than 256 directories deep'):
-            await scene.collect(path)
-        with refusal("cannot see whether .* changes: .*more than 256 directories deep"):
-            await scene.files.fingerprint(str(scene.workspace), path)
-        assert time.monotonic() - began < 10
+        for path in (".", "tree", "**", "tree/**/*.txt"):
+            began = time.monotonic()
+            with refusal('cannot keep output "out": .* is more than 256 directories deep'):
+                await scene.collect(path)
+            with refusal("cannot see whether .* changes: .*more than 256 directories deep"):
+                await scene.files.fingerprint(str(scene.workspace), path)
+            assert time.monotonic() - began < 10, path
     finally:
         remove_tree(str(scene.workspace))
 
