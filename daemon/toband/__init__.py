@@ -1,3 +1,3 @@
-"""The daemon: API, engine, store and supervision."""
+"""The daemon: API, engine, store and supervision. Client and daemon are one distribution with one version."""
 
-__version__ = "0.1.0"
+from toban import __version__ as __version__

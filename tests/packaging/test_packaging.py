@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import tomllib
 import venv
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import toban
 import toband
+from helpers.daemon import Daemon
 from toband import config
 
 ROOT = Path(__file__).parents[2]
@@ -71,18 +74,26 @@ def thin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def project() -> dict[str, Any]:
-    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    return found
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment with the wheel, and with the requirements of this one but not its Toban."""
+    directory = tmp_path_factory.mktemp("installed")
+    venv.create(directory)
+    programs = directory / "bin"
+    done = run([sys.executable, "-m", "pip", "--python", programs / "python", "install", "--no-deps", wheel])
+    assert done.returncode == 0, done.stdout + done.stderr
+    # Python does not follow the .pth files of that directory, such as the one that leads to the source tree.
+    (site,) = directory.glob("lib/python*/site-packages")
+    (site / "requirements.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
+    return programs
 
 
-def test_versions_agree(project: dict[str, Any]) -> None:
-    assert toban.__version__ == toband.__version__ == project["version"]
+def test_there_is_one_version(wheel: Path) -> None:
+    assert toban.__version__ == toband.__version__ == wheel.name.split("-")[1]
 
 
-def test_the_changelog_knows_this_version(project: dict[str, Any]) -> None:
+def test_the_changelog_knows_this_version() -> None:
     headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
-    assert headings[0] == "Unreleased" or headings[0] == project["version"]
+    assert headings[0] == "Unreleased" or headings[0] == toban.__version__
 
 
 def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
@@ -116,6 +127,69 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
         "toband",
     }
     assert any(name.endswith("/licenses/LICENSE") for name in names)
+
+
+def test_the_descriptions_for_the_package_index_are_valid(wheel: Path, tmp_path: Path) -> None:
+    built = run([sys.executable, "-m", "build", "--sdist", "--outdir", tmp_path, ROOT])
+    assert built.returncode == 0, built.stdout + built.stderr
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    checked = run([sys.executable, "-m", "twine", "check", "--strict", wheel, sdist])
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "scripts/lib/man_pages.py", "service-files/systemd/toband.service", "LICENSE"} <= names
+
+
+def test_the_installed_wheel_runs_without_the_source_tree(installed: Path, tmp_path: Path) -> None:
+    place = run([installed / "python", "-c", "import toban, toband; print(toban.__file__, toband.__file__)"]).stdout
+    assert [path.startswith(str(installed.parent)) for path in place.split()] == [True, True]
+    daemon = Daemon(tmp_path / "s")
+    daemon.program = (str(installed / "toband"),)
+    environment = {"TOBAN_SERVER": daemon.socket, "HOME": str(tmp_path)}
+
+    def toban(*words: str | Path) -> str:
+        done = run([installed / "toban", *words], environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    try:
+        daemon.start()
+        toban("apply", ROOT / "examples/hello.yaml")
+        assert "Hello, wheel!" in toban("run", "hello", "-p", "name=wheel", "--follow")
+        assert "Hello, wheel!" in toban("logs", "hello")
+        assert "complete" in toban("completion", "bash")
+        assert (installed.parent / "share/man/man1/toban-run.1").read_text().startswith(".")
+        assert "toband.service" in toban("service", "install", "--user", "--dry-run")
+    finally:
+        daemon.clear()
+
+
+def test_a_release_needs_a_section_of_the_changelog_and_a_clean_tree(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    for name in ("scripts/release", "client/toban/__init__.py", "CHANGELOG.md"):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
+
+    def git(*words: str) -> None:
+        identity = ("-c", "user.name=x", "-c", "user.email=x@localhost", "-C", str(copy))
+        subprocess.run(["git", *identity, *words], check=True, capture_output=True, timeout=60)
+
+    def release() -> subprocess.CompletedProcess[str]:
+        return run([copy / "scripts/release", "--dry-run"])
+
+    git("init", "-q")
+    assert "not committed" in release().stderr
+    git("add", "-A")
+    git("commit", "-qm", "x")
+    assert f'no section "## [{toban.__version__}]"' in release().stderr
+    text = (copy / "CHANGELOG.md").read_text("utf-8").replace("[Unreleased]", f"[{toban.__version__}]", 1)
+    (copy / "CHANGELOG.md").write_text(text, "utf-8")
+    git("commit", "-qam", "x")
+    done = release()
+    assert done.returncode == 0, done.stderr
+    assert f"toban-{toban.__version__}.tar.gz" in done.stdout
+    assert "SHA256SUMS" in done.stdout
+    assert not (copy / "dist").exists()
 
 
 def test_the_thin_client_brings_nothing_of_the_daemon(thin: Path) -> None:
