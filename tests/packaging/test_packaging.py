@@ -159,7 +159,6 @@ def test_the_installed_wheel_runs_without_the_source_tree(installed: Path, tmp_p
         assert "Hello, wheel!" in toban("logs", "hello")
         assert "complete" in toban("completion", "bash")
         assert (installed.parent / "share/man/man1/toban-run.1").read_text().startswith(".")
-        assert "toband.service" in toban("service", "install", "--user", "--dry-run")
     finally:
         daemon.clear()
 
@@ -190,6 +189,21 @@ def test_a_release_needs_a_section_of_the_changelog_and_a_clean_tree(tmp_path: P
     assert f"toban-{toban.__version__}.tar.gz" in done.stdout
     assert "SHA256SUMS" in done.stdout
     assert not (copy / "dist").exists()
+
+
+def test_the_image_recipe_sets_valid_variables_and_checks_health_with_a_real_command() -> None:
+    text = (ROOT / "service-files/container/Containerfile").read_text("utf-8").replace("\\\n", " ")
+    (line,) = re.findall(r"^ENV (.*)$", text, re.MULTILINE)
+    variables = dict(word.split("=", 1) for word in line.split())
+    settings = config.load(None, variables, {})
+    assert not settings.warnings
+    assert (settings.state_dir, settings.stop_policy) == ("/var/lib/toban", "wait")
+    assert f"VOLUME {settings.state_dir}\n" in text
+    (check,) = re.findall(r"^HEALTHCHECK .* CMD (\[.*\])$", text, re.MULTILINE)
+    program, *words = json.loads(check)
+    assert program == "toban"
+    done = run([sys.executable, "-m", "toban.cli", *words], {"TOBAN_SERVER": "unix:///nonexistent/toban.sock"})
+    assert done.returncode == 3, "it is a command, and fails without a daemon"
 
 
 def test_the_thin_client_brings_nothing_of_the_daemon(thin: Path) -> None:
