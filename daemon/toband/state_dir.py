@@ -16,6 +16,8 @@ from toband import stored_json
 
 ADMIN_TOKEN = "admin.token"  # noqa: S105 - the name of a file
 """A token of the administrator, as long as the daemon serves; only for whom the file system lets read it."""
+RESTORING = "restoring.json"
+"""There while a restore fills the directory, and after one that did not finish."""
 _TRIES = 500
 _MODE = 0o750
 """Of the state directory: the group may connect to the socket."""
@@ -79,8 +81,11 @@ class StateDir:
     def join(self, name: str) -> str:
         return os.path.join(self.path, name)
 
-    def acquire(self) -> None:
-        """Takes the lock. Raises StateDirError with the pid of the daemon that has it."""
+    def acquire(self, *, restoring: bool = False) -> None:
+        """Takes the lock. Raises StateDirError with the pid of the daemon that has it.
+
+        Only a restore may use a directory that a restore did not fill to its end.
+        """
         try:
             for path in (self.path, self.join("runs")):
                 os.makedirs(path, mode=_MODE if path == self.path else 0o700, exist_ok=True)
@@ -95,6 +100,12 @@ class StateDir:
             owner = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
             os.close(lock)
             raise StateDirError(f"cannot use the state directory {self.path}: another toband (pid {owner}) has it")
+        if not restoring and os.path.exists(self.join(RESTORING)):
+            os.close(lock)
+            raise StateDirError(
+                f"cannot use the state directory {self.path}: a restore of it did not finish; "
+                "run `toban restore` again, which begins anew"
+            )
         self._lock = lock
         # The pid is only for messages: on a full disk the lock still works. Overwriting in place needs no new block.
         with contextlib.suppress(OSError):
@@ -136,6 +147,10 @@ class StateDir:
             file.flush()
             os.fsync(file.fileno())
         _replace(f"{path}.new", path)
+        self.sync()
+
+    def sync(self) -> None:
+        """Makes the names in the directory durable. Raises OSError."""
         if sys.platform != "win32":
             directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:

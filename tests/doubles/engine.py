@@ -23,6 +23,7 @@ from toband.app.run_parts import RunParts
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided, Event, not_started
 from toband.domain.run_model import Attempt, Orphans, TreeCause, TreeEnding
 from toband.domain.transition import Ids, transition
+from toband.engine.drain import DrainMode
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.health.health_conditions import Health
 from toband.engine.run_notifier import RunNotifier
@@ -101,7 +102,7 @@ class Processes:
         if process is not None:
             self._later(process, self._chance.random() * 0.01, lambda: self._killed(process, TreeCause.CANCEL))
 
-    async def recover(self, attempt: Attempt, *, elsewhere: bool = False) -> Event | None:
+    async def recover(self, attempt: Attempt) -> Event | None:
         await asyncio.sleep(0)
         if attempt.token in self._live:
             return None
@@ -230,6 +231,8 @@ class Engine:
             SecretsInMemory({}),
             server="unix:/nowhere",
             tools="",
+            draining=DrainMode(),
+            restored=False,
         )
         self.control = RunControl(self.parts.active, cast(Any, store), clock, remove=_keep)
 

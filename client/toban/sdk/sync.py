@@ -241,6 +241,7 @@ class SyncClient(Blocking[Client]):
     doctor = blocking(Client.doctor)
     collect_garbage = blocking(Client.collect_garbage)
     drain = blocking(Client.drain)
+    backup = iterating(Client.backup)
     list_locks = blocking(Client.list_locks)
     release_lock = blocking(Client.release_lock)
     reload = blocking(Client.reload)

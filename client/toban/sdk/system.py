@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from functools import cached_property
+from typing import Any
+
+import grpc.aio
 
 from toban.sdk.base import Calls
+from toban.sdk.connection import Metadata
 from toban.v1 import system_pb2, system_pb2_grpc
 
 DOCTOR_WITHIN = 600.0
@@ -59,6 +65,22 @@ class SystemCalls(Calls):
         """Lets schedules start runs again. False if they were not paused; may be repeated."""
         answer = await self._connection.call(self._system.Resume, system_pb2.ResumeRequest())
         return answer.changed
+
+    async def backup(self, *, with_key: bool = False) -> AsyncGenerator[system_pb2.BackupResponse, None]:
+        """A backup of the daemon's state: messages with `data`, its bytes, and with `progress`; at last the `summary`.
+
+        The archive is whole only after the summary. `with_key` includes the key of the secrets. Raises Unreachable if
+        the connection is lost: the backup must then be started again from the beginning.
+        """
+        request = system_pb2.BackupRequest(with_key=with_key)
+
+        def open_stream(metadata: Metadata) -> grpc.aio.UnaryStreamCall[Any, system_pb2.BackupResponse]:
+            return self._system.Backup(request, metadata=metadata)
+
+        messages = self._connection.stream(open_stream, ended=lambda whole: whole, reconnect=0.0)
+        async with aclosing(messages):
+            async for message in messages:
+                yield message
 
     async def list_locks(self) -> list[system_pb2.Lock]:
         """The locks of the configuration and those that are held or waited for, by name."""

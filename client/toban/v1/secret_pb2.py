@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from toban.v1 import access_rule_pb2 as toban_dot_v1_dot_access__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15toban/v1/secret.proto\x12\x08toban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atoban/v1/access_rule.proto\"\xb2\x02\n\x06Secret\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\x12\x11\n\tworkflows\x18\x03 \x03(\t\x12\x10\n\x08provider\x18\x04 \x01(\t\x12\x14\n\x0cprovider_key\x18\x05 \x01(\t\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncreated_by\x18\x07 \x01(\t\x12.\n\nupdated_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nupdated_by\x18\t \x01(\t\x12\x30\n\x0clast_used_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0clast_used_by\x18\x0b \x01(\t\"{\n\x10SetSecretRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x05value\x18\x02 \x01(\tH\x00\x12,\n\x08provided\x18\x03 \x01(\x0b\x32\x18.toban.v1.ProvidedSecretH\x00\x12\x11\n\tworkflows\x18\x04 \x03(\tB\x07\n\x05place\"/\n\x0eProvidedSecret\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"5\n\x11SetSecretResponse\x12 \n\x06secret\x18\x01 \x01(\x0b\x32\x10.toban.v1.Secret\" \n\x10GetSecretRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"5\n\x11GetSecretResponse\x12 \n\x06secret\x18\x01 \x01(\x0b\x32\x10.toban.v1.Secret\";\n\x12ListSecretsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"Q\n\x13ListSecretsResponse\x12!\n\x07secrets\x18\x01 \x03(\x0b\x32\x10.toban.v1.Secret\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x13\x44\x65leteSecretRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x16\n\x14\x44\x65leteSecretResponse\"5\n\x12GrantSecretRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tworkflows\x18\x02 \x03(\t\"7\n\x13GrantSecretResponse\x12 \n\x06secret\x18\x01 \x01(\x0b\x32\x10.toban.v1.Secret\";\n\x18RevokeSecretGrantRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tworkflows\x18\x02 \x03(\t\"=\n\x19RevokeSecretGrantResponse\x12 \n\x06secret\x18\x01 \x01(\x0b\x32\x10.toban.v1.Secret\"\x19\n\x17RotateSecretsKeyRequest\"M\n\x18RotateSecretsKeyResponse\x12\x0f\n\x07secrets\x18\x01 \x01(\x05\x12\x0e\n\x06key_id\x18\x02 \x01(\t\x12\x10\n\x08key_file\x18\x03 \x01(\t2\xa9\x05\n\rSecretService\x12V\n\tSetSecret\x12\x1a.toban.v1.SetSecretRequest\x1a\x1b.toban.v1.SetSecretResponse\"\x10\x82\x80\x19\x0c\x08\x04\x10\x02\x1a\x04name(\x01\x12T\n\tGetSecret\x12\x1a.toban.v1.GetSecretRequest\x1a\x1b.toban.v1.GetSecretResponse\"\x0e\x82\x80\x19\n\x08\x04\x10\x02\x1a\x04name\x12T\n\x0bListSecrets\x12\x1c.toban.v1.ListSecretsRequest\x1a\x1d.toban.v1.ListSecretsResponse\"\x08\x82\x80\x19\x04\x08\x04\x10\x02\x12_\n\x0c\x44\x65leteSecret\x12\x1d.toban.v1.DeleteSecretRequest\x1a\x1e.toban.v1.DeleteSecretResponse\"\x10\x82\x80\x19\x0c\x08\x04\x10\x02\x1a\x04name(\x01\x12\\\n\x0bGrantSecret\x12\x1c.toban.v1.GrantSecretRequest\x1a\x1d.toban.v1.GrantSecretResponse\"\x10\x82\x80\x19\x0c\x08\x04\x10\x02\x1a\x04name(\x01\x12n\n\x11RevokeSecretGrant\x12\".toban.v1.RevokeSecretGrantRequest\x1a#.toban.v1.RevokeSecretGrantResponse\"\x10\x82\x80\x19\x0c\x08\x04\x10\x02\x1a\x04name(\x01\x12\x65\n\x10RotateSecretsKey\x12!.toban.v1.RotateSecretsKeyRequest\x1a\".toban.v1.RotateSecretsKeyResponse\"\n\x82\x80\x19\x06\x08\x04\x10\x02(\x01\x42+\n\x08toban.v1B\x0bSecretProtoP\x01Z\x10toban/v1;tobanv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15toban/v1/secret.proto\x12\x08toban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atoban/v1/access_rule.proto\"\xc6\x02\n\x06Secret\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\x12\x11\n\tworkflows\x18\x03 \x03(\t\x12\x10\n\x08provider\x18\x04 \x01(\t\x12\x14\n\x0cprovider_key\x18\x05 \x01(\t\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncreated_by\x18\x07 \x01(\t\x12.\n\nupdated_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nupdated_by\x18\t \x01(\t\x12\x30\n\x0clast_used_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0clast_used_by\x18\x0b \x01(\t\x12\x12\n\nunreadable\x18\x0c \x01(\t\"{\n\x10SetSecretRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x05value\x18\x02 \x01(\tH\x00\x12,\n\x08provided\x18\x03 \x01(\x0b\x32\x18.toban.v1.ProvidedSecretH\x00\x12\x11\n\tworkflows\x18\x04 \x03(\tB\x07\n\x05place\"/\n\x0eProvidedSecret\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"5\n\x11SetSecretResponse\x12 \n\x06secret\x18\x01 \x01(\x0b\x32\x10.toban.v1.Secret\" \n\x10GetSecretRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"5\n\x11GetSecretResponse\x12 \n\x06secret\x18\x01 \x01(\x0b\x32\x10.toban.v1.Secret\";\n\x12ListSecretsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"Q\n\x13ListSecretsResponse\x12!\n\x07secrets\x18\x01 \x03(\x0b\x32\x10.toban.v1.Secret\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x13\x44\x65leteSecretRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x16\n\x14\x44\x65leteSecretResponse\"5\n\x12GrantSecretRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tworkflows\x18\x02 \x03(\t\"7\n\x13GrantSecretResponse\x12 \n\x06secret\x18\x01 \x01(\x0b\x32\x10.toban.v1.Secret\";\n\x18RevokeSecretGrantRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tworkflows\x18\x02 \x03(\t\"=\n\x19RevokeSecretGrantResponse\x12 \n\x06secret\x18\x01 \x01(\x0b\x32\x10.toban.v1.Secret\"\x19\n\x17RotateSecretsKeyRequest\"M\n\x18RotateSecretsKeyResponse\x12\x0f\n\x07secrets\x18\x01 \x01(\x05\x12\x0e\n\x06key_id\x18\x02 \x01(\t\x12\x10\n\x08key_file\x18\x03 \x01(\t2\xa9\x05\n\rSecretService\x12V\n\tSetSecret\x12\x1a.toban.v1.SetSecretRequest\x1a\x1b.toban.v1.SetSecretResponse\"\x10\x82\x80\x19\x0c\x08\x04\x10\x02\x1a\x04name(\x01\x12T\n\tGetSecret\x12\x1a.toban.v1.GetSecretRequest\x1a\x1b.toban.v1.GetSecretResponse\"\x0e\x82\x80\x19\n\x08\x04\x10\x02\x1a\x04name\x12T\n\x0bListSecrets\x12\x1c.toban.v1.ListSecretsRequest\x1a\x1d.toban.v1.ListSecretsResponse\"\x08\x82\x80\x19\x04\x08\x04\x10\x02\x12_\n\x0c\x44\x65leteSecret\x12\x1d.toban.v1.DeleteSecretRequest\x1a\x1e.toban.v1.DeleteSecretResponse\"\x10\x82\x80\x19\x0c\x08\x04\x10\x02\x1a\x04name(\x01\x12\\\n\x0bGrantSecret\x12\x1c.toban.v1.GrantSecretRequest\x1a\x1d.toban.v1.GrantSecretResponse\"\x10\x82\x80\x19\x0c\x08\x04\x10\x02\x1a\x04name(\x01\x12n\n\x11RevokeSecretGrant\x12\".toban.v1.RevokeSecretGrantRequest\x1a#.toban.v1.RevokeSecretGrantResponse\"\x10\x82\x80\x19\x0c\x08\x04\x10\x02\x1a\x04name(\x01\x12\x65\n\x10RotateSecretsKey\x12!.toban.v1.RotateSecretsKeyRequest\x1a\".toban.v1.RotateSecretsKeyResponse\"\n\x82\x80\x19\x06\x08\x04\x10\x02(\x01\x42+\n\x08toban.v1B\x0bSecretProtoP\x01Z\x10toban/v1;tobanv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,37 +49,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SECRETSERVICE'].methods_by_name['RotateSecretsKey']._loaded_options = None
   _globals['_SECRETSERVICE'].methods_by_name['RotateSecretsKey']._serialized_options = b'\202\200\031\006\010\004\020\002(\001'
   _globals['_SECRET']._serialized_start=97
-  _globals['_SECRET']._serialized_end=403
-  _globals['_SETSECRETREQUEST']._serialized_start=405
-  _globals['_SETSECRETREQUEST']._serialized_end=528
-  _globals['_PROVIDEDSECRET']._serialized_start=530
-  _globals['_PROVIDEDSECRET']._serialized_end=577
-  _globals['_SETSECRETRESPONSE']._serialized_start=579
-  _globals['_SETSECRETRESPONSE']._serialized_end=632
-  _globals['_GETSECRETREQUEST']._serialized_start=634
-  _globals['_GETSECRETREQUEST']._serialized_end=666
-  _globals['_GETSECRETRESPONSE']._serialized_start=668
-  _globals['_GETSECRETRESPONSE']._serialized_end=721
-  _globals['_LISTSECRETSREQUEST']._serialized_start=723
-  _globals['_LISTSECRETSREQUEST']._serialized_end=782
-  _globals['_LISTSECRETSRESPONSE']._serialized_start=784
-  _globals['_LISTSECRETSRESPONSE']._serialized_end=865
-  _globals['_DELETESECRETREQUEST']._serialized_start=867
-  _globals['_DELETESECRETREQUEST']._serialized_end=902
-  _globals['_DELETESECRETRESPONSE']._serialized_start=904
-  _globals['_DELETESECRETRESPONSE']._serialized_end=926
-  _globals['_GRANTSECRETREQUEST']._serialized_start=928
-  _globals['_GRANTSECRETREQUEST']._serialized_end=981
-  _globals['_GRANTSECRETRESPONSE']._serialized_start=983
-  _globals['_GRANTSECRETRESPONSE']._serialized_end=1038
-  _globals['_REVOKESECRETGRANTREQUEST']._serialized_start=1040
-  _globals['_REVOKESECRETGRANTREQUEST']._serialized_end=1099
-  _globals['_REVOKESECRETGRANTRESPONSE']._serialized_start=1101
-  _globals['_REVOKESECRETGRANTRESPONSE']._serialized_end=1162
-  _globals['_ROTATESECRETSKEYREQUEST']._serialized_start=1164
-  _globals['_ROTATESECRETSKEYREQUEST']._serialized_end=1189
-  _globals['_ROTATESECRETSKEYRESPONSE']._serialized_start=1191
-  _globals['_ROTATESECRETSKEYRESPONSE']._serialized_end=1268
-  _globals['_SECRETSERVICE']._serialized_start=1271
-  _globals['_SECRETSERVICE']._serialized_end=1952
+  _globals['_SECRET']._serialized_end=423
+  _globals['_SETSECRETREQUEST']._serialized_start=425
+  _globals['_SETSECRETREQUEST']._serialized_end=548
+  _globals['_PROVIDEDSECRET']._serialized_start=550
+  _globals['_PROVIDEDSECRET']._serialized_end=597
+  _globals['_SETSECRETRESPONSE']._serialized_start=599
+  _globals['_SETSECRETRESPONSE']._serialized_end=652
+  _globals['_GETSECRETREQUEST']._serialized_start=654
+  _globals['_GETSECRETREQUEST']._serialized_end=686
+  _globals['_GETSECRETRESPONSE']._serialized_start=688
+  _globals['_GETSECRETRESPONSE']._serialized_end=741
+  _globals['_LISTSECRETSREQUEST']._serialized_start=743
+  _globals['_LISTSECRETSREQUEST']._serialized_end=802
+  _globals['_LISTSECRETSRESPONSE']._serialized_start=804
+  _globals['_LISTSECRETSRESPONSE']._serialized_end=885
+  _globals['_DELETESECRETREQUEST']._serialized_start=887
+  _globals['_DELETESECRETREQUEST']._serialized_end=922
+  _globals['_DELETESECRETRESPONSE']._serialized_start=924
+  _globals['_DELETESECRETRESPONSE']._serialized_end=946
+  _globals['_GRANTSECRETREQUEST']._serialized_start=948
+  _globals['_GRANTSECRETREQUEST']._serialized_end=1001
+  _globals['_GRANTSECRETRESPONSE']._serialized_start=1003
+  _globals['_GRANTSECRETRESPONSE']._serialized_end=1058
+  _globals['_REVOKESECRETGRANTREQUEST']._serialized_start=1060
+  _globals['_REVOKESECRETGRANTREQUEST']._serialized_end=1119
+  _globals['_REVOKESECRETGRANTRESPONSE']._serialized_start=1121
+  _globals['_REVOKESECRETGRANTRESPONSE']._serialized_end=1182
+  _globals['_ROTATESECRETSKEYREQUEST']._serialized_start=1184
+  _globals['_ROTATESECRETSKEYREQUEST']._serialized_end=1209
+  _globals['_ROTATESECRETSKEYRESPONSE']._serialized_start=1211
+  _globals['_ROTATESECRETSKEYRESPONSE']._serialized_end=1288
+  _globals['_SECRETSERVICE']._serialized_start=1291
+  _globals['_SECRETSERVICE']._serialized_end=1972
 # @@protoc_insertion_point(module_scope)

@@ -36,6 +36,7 @@ class Secret(_message.Message):
     UPDATED_BY_FIELD_NUMBER: _builtins.int
     LAST_USED_AT_FIELD_NUMBER: _builtins.int
     LAST_USED_BY_FIELD_NUMBER: _builtins.int
+    UNREADABLE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.int
     """Counts the values that it has had."""
@@ -47,6 +48,8 @@ class Secret(_message.Message):
     updated_by: _builtins.str
     last_used_by: _builtins.str
     """The workflow that used it last."""
+    unreadable: _builtins.str
+    """For people: why steps cannot get the value now, if its key is missing; empty if they can."""
     @_builtins.property
     def workflows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names and patterns of the workflows that may use it."""
@@ -75,10 +78,11 @@ class Secret(_message.Message):
         updated_by: _builtins.str = ...,
         last_used_at: _timestamp_pb2.Timestamp | None = ...,
         last_used_by: _builtins.str = ...,
+        unreadable: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "last_used_at", b"last_used_at", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "created_by", b"created_by", "last_used_at", b"last_used_at", "last_used_by", b"last_used_by", "name", b"name", "provider", b"provider", "provider_key", b"provider_key", "updated_at", b"updated_at", "updated_by", b"updated_by", "version", b"version", "workflows", b"workflows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "created_by", b"created_by", "last_used_at", b"last_used_at", "last_used_by", b"last_used_by", "name", b"name", "provider", b"provider", "provider_key", b"provider_key", "unreadable", b"unreadable", "updated_at", b"updated_at", "updated_by", b"updated_by", "version", b"version", "workflows", b"workflows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

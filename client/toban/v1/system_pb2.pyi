@@ -946,6 +946,132 @@ class DefinitionChange(_message.Message):
 Global___DefinitionChange: _TypeAlias = DefinitionChange  # noqa: Y015
 
 @_typing.final
+class BackupRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WITH_KEY_FIELD_NUMBER: _builtins.int
+    with_key: _builtins.bool
+    """Includes the key of the secrets: who has the archive then has their values. Without it they cannot be read after a
+    restore, unless the file with the key is restored too.
+    """
+    def __init__(
+        self,
+        *,
+        with_key: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["with_key", b"with_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BackupRequest: _TypeAlias = BackupRequest  # noqa: Y015
+
+@_typing.final
+class BackupResponse(_message.Message):
+    """The next bytes of a backup, or how far it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    @_builtins.property
+    def progress(self) -> Global___BackupProgress: ...
+    @_builtins.property
+    def summary(self) -> Global___BackupSummary:
+        """In the last message only."""
+
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+        progress: Global___BackupProgress | None = ...,
+        summary: Global___BackupSummary | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "part", b"part", "progress", b"progress", "summary", b"summary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "part", b"part", "progress", b"progress", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["data", "progress", "summary"]  # noqa: Y015
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+
+Global___BackupResponse: _TypeAlias = BackupResponse  # noqa: Y015
+
+@_typing.final
+class BackupProgress(_message.Message):
+    """How far a backup is: first rows are read, then the files of the runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    ROWS_TOTAL_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
+    RUNS_TOTAL_FIELD_NUMBER: _builtins.int
+    rows: _builtins.int
+    rows_total: _builtins.int
+    runs: _builtins.int
+    runs_total: _builtins.int
+    def __init__(
+        self,
+        *,
+        rows: _builtins.int = ...,
+        rows_total: _builtins.int = ...,
+        runs: _builtins.int = ...,
+        runs_total: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "rows_total", b"rows_total", "runs", b"runs", "runs_total", b"runs_total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BackupProgress: _TypeAlias = BackupProgress  # noqa: Y015
+
+@_typing.final
+class BackupSummary(_message.Message):
+    """What a backup contains."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    REMOVED_RUNS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_COUNT_FIELD_NUMBER: _builtins.int
+    runs: _builtins.int
+    files: _builtins.int
+    bytes: _builtins.int
+    """Of these files, before compression."""
+    removed_runs: _builtins.int
+    """Runs that were deleted before their files were read: a restore leaves them out."""
+    left_out_count: _builtins.int
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """For people: files that could not be read, and why; at most 20 of them."""
+
+    def __init__(
+        self,
+        *,
+        runs: _builtins.int = ...,
+        files: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        removed_runs: _builtins.int = ...,
+        left_out: _abc.Iterable[_builtins.str] | None = ...,
+        left_out_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "files", b"files", "left_out", b"left_out", "left_out_count", b"left_out_count", "removed_runs", b"removed_runs", "runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BackupSummary: _TypeAlias = BackupSummary  # noqa: Y015
+
+@_typing.final
 class ListLocksRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -75,6 +75,11 @@ class SystemServiceStub:
                 request_serializer=toban_dot_v1_dot_system__pb2.ReloadRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_system__pb2.ReloadResponse.FromString,
                 _registered_method=True)
+        self.Backup = channel.unary_stream(
+                '/toban.v1.SystemService/Backup',
+                request_serializer=toban_dot_v1_dot_system__pb2.BackupRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_system__pb2.BackupResponse.FromString,
+                _registered_method=True)
         self.ListLocks = channel.unary_unary(
                 '/toban.v1.SystemService/ListLocks',
                 request_serializer=toban_dot_v1_dot_system__pb2.ListLocksRequest.SerializeToString,
@@ -141,8 +146,8 @@ class SystemServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Resume(self, request, context):
-        """Lets schedules and events start runs again. Skipped due times stay skipped; PENDING events are resolved. Safe to
-        repeat.
+        """Lets schedules and events start runs again. Skipped due times stay skipped; PENDING events are resolved. A daemon that
+        was restored from a backup begins runs and starts steps only then. Safe to repeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -151,6 +156,19 @@ class SystemServiceServicer:
     def Reload(self, request, context):
         """Reads every definition file of the configuration again, changed or not, and lists the changes. A broken file
         changes nothing and is listed as broken. The daemon finds changed files by itself within two seconds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Backup(self, request, context):
+        """Streams a backup of the daemon's state: the database, the files of all runs, the definition files and the
+        configuration file, as of the beginning of the call. The daemon goes on meanwhile, and nothing waits for a slow
+        reader. The bytes of `data`, in order, are the archive that `toban restore` reads; it is whole only if a message with
+        `summary` came. `docs/backup.md` describes it.
+
+        Errors:
+        - FAILED_PRECONDITION `SECRETS_KEY_UNUSABLE`: `with_key`, and the key of the secrets cannot be read
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -213,6 +231,11 @@ def add_SystemServiceServicer_to_server(servicer, server):
                     servicer.Reload,
                     request_deserializer=toban_dot_v1_dot_system__pb2.ReloadRequest.FromString,
                     response_serializer=toban_dot_v1_dot_system__pb2.ReloadResponse.SerializeToString,
+            ),
+            'Backup': grpc.unary_stream_rpc_method_handler(
+                    servicer.Backup,
+                    request_deserializer=toban_dot_v1_dot_system__pb2.BackupRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_system__pb2.BackupResponse.SerializeToString,
             ),
             'ListLocks': grpc.unary_unary_rpc_method_handler(
                     servicer.ListLocks,
@@ -442,6 +465,33 @@ class SystemService:
             '/toban.v1.SystemService/Reload',
             toban_dot_v1_dot_system__pb2.ReloadRequest.SerializeToString,
             toban_dot_v1_dot_system__pb2.ReloadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Backup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/toban.v1.SystemService/Backup',
+            toban_dot_v1_dot_system__pb2.BackupRequest.SerializeToString,
+            toban_dot_v1_dot_system__pb2.BackupResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -58,12 +58,21 @@ class SystemServiceStub:
     repeat.
     """
     Resume: _grpc.UnaryUnaryMultiCallable[_system_pb2.ResumeRequest, _system_pb2.ResumeResponse]
-    """Lets schedules and events start runs again. Skipped due times stay skipped; PENDING events are resolved. Safe to
-    repeat.
+    """Lets schedules and events start runs again. Skipped due times stay skipped; PENDING events are resolved. A daemon that
+    was restored from a backup begins runs and starts steps only then. Safe to repeat.
     """
     Reload: _grpc.UnaryUnaryMultiCallable[_system_pb2.ReloadRequest, _system_pb2.ReloadResponse]
     """Reads every definition file of the configuration again, changed or not, and lists the changes. A broken file
     changes nothing and is listed as broken. The daemon finds changed files by itself within two seconds.
+    """
+    Backup: _grpc.UnaryStreamMultiCallable[_system_pb2.BackupRequest, _system_pb2.BackupResponse]
+    """Streams a backup of the daemon's state: the database, the files of all runs, the definition files and the
+    configuration file, as of the beginning of the call. The daemon goes on meanwhile, and nothing waits for a slow
+    reader. The bytes of `data`, in order, are the archive that `toban restore` reads; it is whole only if a message with
+    `summary` came. `docs/backup.md` describes it.
+
+    Errors:
+    - FAILED_PRECONDITION `SECRETS_KEY_UNUSABLE`: `with_key`, and the key of the secrets cannot be read
     """
     ListLocks: _grpc.UnaryUnaryMultiCallable[_system_pb2.ListLocksRequest, _system_pb2.ListLocksResponse]
     """Lists the locks of the configuration and those that are held or waited for, by name."""
@@ -102,12 +111,21 @@ class SystemServiceAsyncStub(SystemServiceStub):
     repeat.
     """
     Resume: _aio.UnaryUnaryMultiCallable[_system_pb2.ResumeRequest, _system_pb2.ResumeResponse]  # type: ignore[assignment]
-    """Lets schedules and events start runs again. Skipped due times stay skipped; PENDING events are resolved. Safe to
-    repeat.
+    """Lets schedules and events start runs again. Skipped due times stay skipped; PENDING events are resolved. A daemon that
+    was restored from a backup begins runs and starts steps only then. Safe to repeat.
     """
     Reload: _aio.UnaryUnaryMultiCallable[_system_pb2.ReloadRequest, _system_pb2.ReloadResponse]  # type: ignore[assignment]
     """Reads every definition file of the configuration again, changed or not, and lists the changes. A broken file
     changes nothing and is listed as broken. The daemon finds changed files by itself within two seconds.
+    """
+    Backup: _aio.UnaryStreamMultiCallable[_system_pb2.BackupRequest, _system_pb2.BackupResponse]  # type: ignore[assignment]
+    """Streams a backup of the daemon's state: the database, the files of all runs, the definition files and the
+    configuration file, as of the beginning of the call. The daemon goes on meanwhile, and nothing waits for a slow
+    reader. The bytes of `data`, in order, are the archive that `toban restore` reads; it is whole only if a message with
+    `summary` came. `docs/backup.md` describes it.
+
+    Errors:
+    - FAILED_PRECONDITION `SECRETS_KEY_UNUSABLE`: `with_key`, and the key of the secrets cannot be read
     """
     ListLocks: _aio.UnaryUnaryMultiCallable[_system_pb2.ListLocksRequest, _system_pb2.ListLocksResponse]  # type: ignore[assignment]
     """Lists the locks of the configuration and those that are held or waited for, by name."""
@@ -185,8 +203,8 @@ class SystemServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _system_pb2.ResumeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_system_pb2.ResumeResponse, _abc.Awaitable[_system_pb2.ResumeResponse]]:
-        """Lets schedules and events start runs again. Skipped due times stay skipped; PENDING events are resolved. Safe to
-        repeat.
+        """Lets schedules and events start runs again. Skipped due times stay skipped; PENDING events are resolved. A daemon that
+        was restored from a backup begins runs and starts steps only then. Safe to repeat.
         """
 
     @_abc_1.abstractmethod
@@ -197,6 +215,21 @@ class SystemServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_system_pb2.ReloadResponse, _abc.Awaitable[_system_pb2.ReloadResponse]]:
         """Reads every definition file of the configuration again, changed or not, and lists the changes. A broken file
         changes nothing and is listed as broken. The daemon finds changed files by itself within two seconds.
+        """
+
+    @_abc_1.abstractmethod
+    def Backup(
+        self,
+        request: _system_pb2.BackupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_system_pb2.BackupResponse], _abc.AsyncIterator[_system_pb2.BackupResponse]]:
+        """Streams a backup of the daemon's state: the database, the files of all runs, the definition files and the
+        configuration file, as of the beginning of the call. The daemon goes on meanwhile, and nothing waits for a slow
+        reader. The bytes of `data`, in order, are the archive that `toban restore` reads; it is whole only if a message with
+        `summary` came. `docs/backup.md` describes it.
+
+        Errors:
+        - FAILED_PRECONDITION `SECRETS_KEY_UNUSABLE`: `with_key`, and the key of the secrets cannot be read
         """
 
     @_abc_1.abstractmethod

@@ -39,6 +39,7 @@ _SHOWN = (
     "workflow",
     "workflows",
     "run_id",
+    "with_key",
 )
 """Fields that the detail of an entry shows if they are set."""
 _TEXT_MOST = 500

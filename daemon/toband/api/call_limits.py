@@ -85,7 +85,7 @@ _LANES: Mapping[str, str] = {
         UpdateJob DeleteJob PlanRun BackfillSchedule DeleteRun ResolveEvent CollectGarbage Doctor Reload
         ReloadConfig        RotateSecretsKey VerifyAudit
     """,
-    "stream": "WatchRun WatchRuns StreamLogs DownloadArtifact WatchEvents Watch ServerReflectionInfo",
+    "stream": "WatchRun WatchRuns StreamLogs DownloadArtifact Backup WatchEvents Watch ServerReflectionInfo",
 }
 
 

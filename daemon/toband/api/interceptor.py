@@ -149,6 +149,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             answers = handler.stream_stream(self._requests(raws, handler, method, identity, context), context)
         else:
             request = await self._request(handler, method, identity, context)
+            await self._recorded(method, identity, request, context)
             answers = handler.unary_stream(request, context)
             if rule is not None and identity is not None and permissions.may_change(identity, rule):
                 lost = permissions.lost(identity, rule, request)
@@ -164,6 +165,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 watch.cancel()
             if timer is not None:
                 timer.cancel()
+
+    async def _recorded(self, method: str, identity: Identity | None, request: Any, context: Context) -> None:
+        """Before the first answer of a stream: it is in the audit log even if it is ended early."""
+        gate = self._gate
+        audited = gate.audit.begun(method, gate.rules.get(method), identity, call_identity.source(), request)
+        if audited is not None:
+            try:
+                await gate.audit.succeeded(audited)
+            except StoreError as error:
+                await abort(context, error)
 
     async def _entered(self, method: str, context: Context) -> Identity | None:
         """The identity of the caller; None if the method needs none."""

@@ -36,11 +36,13 @@ class SecretService(secret_pb2_grpc.SecretServiceServicer):
 
     @unary
     async def GetSecret(self, request: pb.GetSecretRequest, context: Context) -> pb.GetSecretResponse:
-        return pb.GetSecretResponse(secret=_message(await self._admin.get(request.name)))
+        secret = await self._admin.get(request.name)
+        return pb.GetSecretResponse(secret=_message(secret, await self._keys.problem()))
 
     @unary
     async def ListSecrets(self, request: pb.ListSecretsRequest, context: Context) -> pb.ListSecretsResponse:
         after = pages.last(request.page_token)
+        problem = await self._keys.problem()
         listed = [secret for secret in await self._admin.list() if secret.name > after]
 
         async def read(last: StoredSecret | None, count: int) -> Sequence[StoredSecret]:
@@ -48,7 +50,7 @@ class SecretService(secret_pb2_grpc.SecretServiceServicer):
             return listed[start : start + count]
 
         async def make(secret: StoredSecret) -> pb.Secret:
-            return _message(secret)
+            return _message(secret, problem)
 
         page = await pages.filled(pages.size(request.page_size, 100), read, make)
         return pb.ListSecretsResponse(secrets=page.parts, next_page_token=page.token(attrgetter("name")))
@@ -78,7 +80,7 @@ class SecretService(secret_pb2_grpc.SecretServiceServicer):
         return pb.RotateSecretsKeyResponse(secrets=count, key_id=keys.secrets_key.id, key_file=self._keys.place)
 
 
-def _message(secret: StoredSecret) -> pb.Secret:
+def _message(secret: StoredSecret, problem: str = "") -> pb.Secret:
     made = pb.Secret(
         name=secret.name,
         version=secret.version,
@@ -88,6 +90,7 @@ def _message(secret: StoredSecret) -> pb.Secret:
         created_by=secret.created_by,
         updated_by=secret.updated_by,
         last_used_by=secret.last_used_by,
+        unreadable=problem if secret.data is not None else "",
     )
     made.created_at.FromDatetime(secret.created_at)
     made.updated_at.FromDatetime(secret.updated_at)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from datetime import datetime
 
+from toban.safe_text import sendable
 from toban.v1 import system_pb2 as pb
 from toban.v1 import system_pb2_grpc
 from toband import __version__
 from toband.api import lock_messages, run_messages
-from toband.api.handler import Context, unary
+from toband.api.handler import Context, streaming, unary
 from toband.api.lock_messages import LockMessages
 from toband.config import Config
 from toband.config.comparison import ReloadOutcome, SettingChange
@@ -28,7 +30,7 @@ from toband.engine.retention.collector import RetentionCollector
 from toband.engine.runs.recovery import Recovery
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.schedules.scheduler import RunScheduler
-from toband.ports import Counts, HealthStatus, Launcher, OwnMeter, Store, StoreError
+from toband.ports import BackupPiece, Backups, Counts, HealthStatus, Launcher, OwnMeter, Store, StoreError
 
 _HEALTH = {
     HealthStatus.OK: pb.HEALTH_STATUS_OK,
@@ -73,7 +75,9 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
         locks: LockMessages,
         lock_leftovers: LockLeftovers,
         meter: OwnMeter,
+        backups: Backups,
     ) -> None:
+        self._backups = backups
         self._meter = meter
         self._locks = locks
         self._lock_leftovers = lock_leftovers
@@ -228,6 +232,12 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
             ]
         )
 
+    @streaming
+    async def Backup(self, request: pb.BackupRequest, context: Context) -> AsyncIterator[pb.BackupResponse]:
+        async with aclosing(self._backups.write(with_key=request.with_key)) as pieces:
+            async for piece in pieces:
+                yield _backup_part(piece)
+
     @unary
     async def ReloadConfig(self, request: pb.ReloadConfigRequest, context: Context) -> pb.ReloadConfigResponse:
         found = await self._reload()
@@ -265,6 +275,29 @@ class SystemService(system_pb2_grpc.SystemServiceServicer):
 def _config_change(change: SettingChange) -> pb.ConfigChange:
     before, after = json.dumps(change.before), json.dumps(change.after)
     return pb.ConfigChange(key=change.key, before_json=before, after_json=after)
+
+
+def _backup_part(piece: BackupPiece) -> pb.BackupResponse:
+    if piece.progress is not None:
+        told = piece.progress
+        return pb.BackupResponse(
+            progress=pb.BackupProgress(
+                rows=told.rows, rows_total=told.rows_total, runs=told.runs, runs_total=told.runs_total
+            )
+        )
+    if piece.summary is not None:
+        done = piece.summary
+        return pb.BackupResponse(
+            summary=pb.BackupSummary(
+                runs=done.runs,
+                files=done.files,
+                bytes=done.bytes,
+                removed_runs=done.removed_runs,
+                left_out=map(sendable, done.left_out),
+                left_out_count=done.left_out_count,
+            )
+        )
+    return pb.BackupResponse(data=piece.data)
 
 
 def _config_source(name: str) -> pb.ConfigSource.ValueType:

@@ -10,6 +10,7 @@ from toband import __version__
 from toband.alarm.alarm_clock import ApsAlarmClock
 from toband.api.server import Server
 from toband.app.provider_choice import providers_of
+from toband.app.state_backup import StateBackup
 from toband.config import Config
 from toband.engine.health.health_conditions import Health
 from toband.file_watch.awaited_files import FileLooks
@@ -60,9 +61,10 @@ class Adapters:
         new_database: bool,
     ) -> None:
         """Opens nothing but the notes of the installation. Raises OSError."""
+        owner = owner_of(state, clock.now())
         self.store = SqlStore(
             config.database,
-            owner_of(state, clock.now()),
+            owner,
             take_over=take_over,
             known_by="" if new_database else database_known_by(state),
         )
@@ -78,6 +80,7 @@ class Adapters:
         )
         credentials = os.environ.get("CREDENTIALS_DIRECTORY", "")
         self.secrets_key = find_key_file(config.secrets_key_file, credentials, config.state_dir)
+        self.backups = StateBackup(config, self.store, self.files, self.secrets_key, owner.installation)
         self.secret_providers = providers_of(config.secret_providers, credentials)
         self.calendar_files = HostCalendarFiles()
         self.disk = StateDisk(config.state_dir, self.store.file)

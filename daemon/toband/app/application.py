@@ -22,6 +22,7 @@ from toband.app.service_host import ServiceHost
 from toband.app.service_status import ServiceStatus, status_text
 from toband.app.services import start_services
 from toband.config import Config
+from toband.config.value_checks import without_password
 from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.health import internal_errors
 from toband.engine.health.admission import Admission
@@ -29,6 +30,7 @@ from toband.engine.health.health_conditions import Health
 from toband.engine.health.host_monitor import HostMonitor
 from toband.engine.runs.registry import ActiveRuns
 from toband.installation import note_database
+from toband.moved_database import refuse_moved
 from toband.ports import DatabaseClaim, StoreError, StoreTakenOverError
 from toband.state_dir import StateDir
 from toband.supervise.launch.descriptor_limit import raise_limit
@@ -102,6 +104,7 @@ class Application:
         if sys.platform != "win32":
             close_memory()
         raise_limit()
+        refuse_moved(self._state, without_password(self._config.database))
         self._health = Health(self._clock)
         internal_errors.watch(asyncio.get_running_loop(), self._health)
         self._adapters = Adapters(

@@ -56,7 +56,11 @@ from toband.engine.secrets.key_ring import KeyRing
 from toband.engine.secrets.secret_admin import SecretAdmin
 from toband.engine.secrets.secret_values import SecretValues
 from toband.engine.system_events import SystemEvents
+from toband.ports import HealthStatus
+from toband.restored_state import RestoredState, note_resumed, restored_state
 from toband.state_dir import StateDir
+
+RESTORED_CONDITION = "restored"
 
 
 class EngineParts:
@@ -85,7 +89,8 @@ class EngineParts:
             random=random.random,
         )
         announcing = SystemEvents(clock, ids)
-        draining = DrainMode()
+        restored = restored_state(state)
+        draining = _drain_mode(state, restored, health, clock)
         definitions_read = asyncio.Event()
         rules = rules_of(config, os.environ)
         evaluation = ExpressionEvaluator(adapters.evaluation_sandbox)
@@ -120,6 +125,8 @@ class EngineParts:
             self.secrets,
             server=_address_for_steps(doors),
             tools=tools,
+            draining=draining,
+            restored=restored is not None,
             rules=rules,
         )
         self.permissions = Permissions(store, self.runs.rights_of)
@@ -298,6 +305,21 @@ def row_limits(config: Config) -> RowLimits:
         tokens=config.keep_tokens,
         versions=config.keep_versions,
     )
+
+
+def _drain_mode(state: StateDir, restored: RestoredState | None, health: Health, clock: SystemClock) -> DrainMode:
+    """A daemon that was restored from a backup holds until it is resumed."""
+    if restored is None or not restored.held:
+        return DrainMode()
+    draining = DrainMode(holds=True, note_end=lambda: note_resumed(state, restored, clock.now()))
+    health.trouble(
+        RESTORED_CONDITION,
+        HealthStatus.DEGRADED,
+        f"restored from {restored.described}: schedules and events start nothing, and no run begins or goes on; cancel "
+        "the runs that went on there after the backup (`toban ps`), then run `toban system resume`",
+    )
+    draining.after(lambda: health.well(RESTORED_CONDITION))
+    return draining
 
 
 def retention_rules(config: Config) -> Rules:

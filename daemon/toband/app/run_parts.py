@@ -10,6 +10,7 @@ from toband.domain.run_events import Event
 from toband.domain.run_model import Run
 from toband.domain.transition import Ids
 from toband.engine.caller import OriginLookup
+from toband.engine.drain import DrainMode
 from toband.engine.execution.artifact_collection import Collection
 from toband.engine.execution.artifact_flow import ArtifactFlow
 from toband.engine.execution.dispatcher import Dispatcher
@@ -60,6 +61,8 @@ class RunParts:
         *,
         server: str,
         tools: str,
+        draining: DrainMode,
+        restored: bool,
         rules: StepRules = NO_RULES,
     ) -> None:
         store, launcher = adapters.store, adapters.launcher
@@ -192,7 +195,12 @@ class RunParts:
             plans=self.plans,
             clock=clock,
             start=start,
+            restored=restored,
         )
+        for part in (self.queue, self.launches):
+            if draining.holds:
+                part.hold()
+            draining.after(part.release)
 
     def use_limits(self, config: Config) -> None:
         """Replaces how much may run at once, and for how long, for everything that begins from now on."""

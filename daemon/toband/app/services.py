@@ -91,5 +91,6 @@ async def start_services(
             locks=locks,
             lock_leftovers=engine.runs.lock_leftovers,
             meter=adapters.daemon_meter,
+            backups=adapters.backups,
         ),
     )

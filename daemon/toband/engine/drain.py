@@ -6,10 +6,16 @@ from collections.abc import Callable
 
 
 class DrainMode:
-    """Belongs to the event loop. A restart of the daemon ends it."""
+    """Belongs to the event loop. A restart of the daemon ends it, unless it holds.
 
-    def __init__(self) -> None:
-        self.active = False
+    A daemon that was restored from a backup holds: it also begins no run and starts no step, until the mode ends.
+    """
+
+    def __init__(self, *, holds: bool = False, note_end: Callable[[], None] = lambda: None) -> None:
+        """`note_end` stores durably that it holds no longer. It may raise OSError."""
+        self.active = holds
+        self.holds = holds
+        self._note_end = note_end
         self._after: list[Callable[[], None]] = []
 
     def after(self, call: Callable[[], None]) -> None:
@@ -20,6 +26,9 @@ class DrainMode:
         self.active = True
 
     def end(self) -> None:
-        self.active = False
+        """Raises OSError; nothing has changed then."""
+        if self.holds:
+            self._note_end()
+        self.active = self.holds = False
         for call in self._after:
             call()

@@ -24,6 +24,7 @@ from toband.ports.audit import (
     repeats_recorded_call,
 )
 from toband.ports.awaited_files import AwaitedFiles, FileMark
+from toband.ports.backups import BackupPiece, BackupProgress, Backups, BackupSummary
 from toband.ports.boot import Boot
 from toband.ports.calendars import CalendarFiles
 from toband.ports.clock import (
@@ -178,6 +179,10 @@ __all__ = [
     "AuditStore",
     "AuditedCall",
     "AwaitedFiles",
+    "BackupPiece",
+    "BackupProgress",
+    "BackupSummary",
+    "Backups",
     "BadSignedTokenError",
     "Boot",
     "CalendarFiles",

@@ -103,11 +103,12 @@ class Launcher(Protocol):
         """Requests the end of an attempt. Idempotent, and harmless if the attempt has ended."""
         ...
 
-    async def recover(self, attempt: Attempt, *, elsewhere: bool = False) -> Event | None:
-        """After a restart: None if the attempt is alive and watched again, else the event that ended it.
+    async def recover(self, attempt: Attempt) -> Event | None:
+        """After a restart: None if the attempt is alive and watched again, else the event that ended it."""
+        ...
 
-        `elsewhere`: it was launched from another state directory, so no process of this one can be its supervisor.
-        """
+    async def recorded_end(self, attempt: Attempt) -> Event | None:
+        """The event that its end record says; None if there is none. Looks for no process. Raises OSError."""
         ...
 
     def settle(self, token: str) -> None:

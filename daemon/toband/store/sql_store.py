@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -28,6 +29,7 @@ from toband.store.rows.secrets import SqlSecrets
 from toband.store.rows.summaries import SqlSummaries
 from toband.store.sql.errors import store_errors
 from toband.store.sql.open_database import reading, writing
+from toband.store.sql.row_snapshot import RowSnapshot, missing_runs
 from toband.store.sql.writer import WriteSession
 
 
@@ -87,3 +89,11 @@ class SqlStore(
     @writing
     def forget_requests(self, session: WriteSession, before: datetime) -> int:
         return idempotent_calls.forget(session, before)
+
+    def snapshot(self) -> RowSnapshot:
+        """All rows as they are when it is entered, for a backup. It has a connection of its own."""
+        return RowSnapshot(self._database)
+
+    def missing_runs(self, run_ids: Collection[str]) -> set[str]:
+        """Those that are not in the database. Blocks. Raises StoreError."""
+        return missing_runs(self._database, run_ids)

@@ -12,7 +12,7 @@ import hashlib
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -120,6 +120,7 @@ class FakeDaemon:
         self.locks: list[system_pb2.Lock] = []
         self.secrets: list[secret_pb2.Secret] = []
         self.garbage = system_pb2.CollectGarbageResponse()
+        self.backup: list[system_pb2.BackupResponse | None] = []
         self.collected: list[system_pb2.CollectGarbageResponse] = []
         self.access = AccessRecords()
         self.changed: asyncio.Condition
@@ -493,6 +494,17 @@ class System(system_pb2_grpc.SystemServiceServicer):
             return self._daemon.reloaded
 
         return await self._daemon.answer("Reload", context, request, work)
+
+    async def Backup(
+        self, request: system_pb2.BackupRequest, context: Context
+    ) -> AsyncIterator[system_pb2.BackupResponse]:
+        """The test put the parts into `backup`; None is a lost connection."""
+        await self._daemon.begin("Backup", context, request)
+        for part in self._daemon.backup:
+            if part is None:
+                await abort(context, grpc.StatusCode.UNAVAILABLE, "the daemon went away")
+            else:
+                yield part
 
     async def CollectGarbage(
         self, request: system_pb2.CollectGarbageRequest, context: Context

@@ -53,7 +53,7 @@ admin          | no      | no    | AccessService: CreateToken ListTokens RevokeT
 admin          | no      | no    | SecretService: SetSecret GetSecret ListSecrets DeleteSecret GrantSecret
 admin          | no      | no    | SecretService: RevokeSecretGrant RotateSecretsKey
 admin          | no      | no    | SystemService: GetConfig ReloadConfig CollectGarbage Doctor Drain Resume Reload
-admin          | no      | no    | SystemService: ReleaseLock
+admin          | no      | no    | SystemService: Backup ReleaseLock
 """
 
 

@@ -158,6 +158,7 @@ _SYSTEM: Mapping[str, Callable[[Target], Any]] = {
     "GetConfig": lambda _: system_pb2.GetConfigRequest(),
     "CollectGarbage": lambda _: system_pb2.CollectGarbageRequest(dry_run=True),
     "Doctor": lambda _: system_pb2.DoctorRequest(),
+    "Backup": lambda _: system_pb2.BackupRequest(),
     "Drain": lambda _: system_pb2.DrainRequest(),
     "Resume": lambda _: system_pb2.ResumeRequest(),
     "ReloadConfig": lambda _: system_pb2.ReloadConfigRequest(),

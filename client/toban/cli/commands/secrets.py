@@ -12,7 +12,7 @@ from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, time_column
-from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
+from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, complain, session, shown
 from toban.cli.syntax import Argument, CommandContext, Group, Option
 from toban.limits import MAX_SECRET_BYTES
 
@@ -138,8 +138,15 @@ def list_secrets(ctx: CommandContext, limit: LimitOption = 200, output: OutputOp
         Column("PROVIDER", lambda secret: secret.provider, optional=True),
         time_column("UPDATED", lambda secret: secret.updated_at, optional=True),
         time_column("LAST USED", lambda secret: secret.last_used_at, optional=True),
+        Column("READABLE", lambda secret: "no" if secret.unreadable else "yes", lambda secret: _readable_style(secret)),
     ]
+    for problem in {secret.unreadable for secret in found if secret.unreadable}:
+        complain(f"toban: warning: values cannot be read: {problem}")
     emit_list(here, found, columns, name=lambda secret: str(secret.name), more=more, empty="no secrets")
+
+
+def _readable_style(secret: secret_pb2.Secret) -> str:
+    return "red" if secret.unreadable else ""
 
 
 @app.command()

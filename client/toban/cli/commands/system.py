@@ -30,6 +30,7 @@ app = Group(
       toban system doctor
       toban system drain
       toban system reload
+      toban system migrate-store --to postgresql://db/toban
     """,
 )
 
@@ -210,6 +211,55 @@ def resume(ctx: CommandContext, output: OutputOption = None) -> None:
 
 
 app.command()(reload)
+
+
+@app.command("migrate-store")
+def migrate_store(
+    ctx: CommandContext,
+    to: Annotated[
+        str,
+        Option("--to", metavar="URL", help="An empty database: postgresql://… or sqlite:///PATH.", show_default=False),
+    ],
+    state_dir: Annotated[
+        str,
+        Option("--state-dir", metavar="DIR", help="The state directory of the daemon.", show_default=False),
+    ] = "",
+    database: Annotated[
+        str,
+        Option("--database", metavar="URL", help="The database to move from.", show_default=False),
+    ] = "",
+    config: Annotated[
+        str,
+        Option("--config", metavar="FILE", help="The configuration that names both.", show_default=False),
+    ] = "",
+    output: OutputOption = None,
+) -> None:
+    """Move the daemon's database to PostgreSQL, or back to SQLite.
+
+    Run it as the user of the daemon, while the daemon is stopped. It copies every row, compares the number and the
+    digest of the rows of each table, and says which setting to change. Repeat it after an interruption: it goes on. The
+    old database stays as it is, and no daemon starts on it any more.
+
+    \b
+    Examples:
+      toban system migrate-store --to postgresql://db/toban --state-dir state
+      toban system migrate-store --to postgresql://db/toban --config toband.toml
+    """
+    from toban.cli.commands.offline_daemon import run_offline
+
+    here = session(ctx, output)
+    given = {"--config": config, "--state-dir": state_dir, "--database": database}
+    options = [word for name, value in given.items() if value for word in (name, value)]
+    done = run_offline(["migrate-store", "--to", to, *options], quiet=here.quiet)
+    match here.output:
+        case OutputFormat.TABLE:
+            print(f"moved {done['rows']:,} rows of {len(done['tables'])} tables; their digests are equal")
+            where = done["config_file"] or "the configuration of the daemon"
+            print(f'now set in {where}: database = "{done["database"]}"')
+        case OutputFormat.NAME:
+            print(done["database"])
+        case _:
+            emit_data(here, done)
 
 
 def _report_draining(here: Session, text: str, *, draining: bool, changed: bool) -> None:

@@ -83,6 +83,15 @@ _CONTEXT: Final = _object(
 )
 _DELETED: Final = _list(_object({"name": _TEXT, "outcome": {"const": "deleted"}}))
 _DIFF: Final = _object({"name": _TEXT, "from": _INTEGER, "to": _INTEGER, "diff": _TEXT})
+_RESTORED: Final = _object({"state_dir": _TEXT, "database": _TEXT, "runs": _INTEGER, "taken_at": _TIME, "of": _TEXT})
+_MOVED_STORE: Final = _object(
+    {
+        "database": _TEXT,
+        "config_file": _TEXT,
+        "rows": _INTEGER,
+        "tables": _list(_object({"table": _TEXT, "rows": _INTEGER, "sha256": _TEXT})),
+    }
+)
 _DRAINING: Final = _object({"draining": _FLAG, "changed": _FLAG})
 _TIMES: Final = _list(_TIME)
 _IMPORTED: Final = _object(
@@ -252,11 +261,14 @@ VERBS: Final[dict[str, dict[str, Any]]] = {
     "service status": _SERVICE_FACTS,
     "system info": _message("GetInfoResponse"),
     "system config": _list(_message("ConfigValue")),
+    "backup": _with("BackupSummary", {"path": _TEXT, "size": _INTEGER}),
+    "restore": _RESTORED,
     "system gc": _message("CollectGarbageResponse"),
     "system doctor": _list(_message("Finding")),
     "system drain": _DRAINING,
     "system resume": _DRAINING,
     "system reload": _with("ReloadResponse", {"configuration": _message("ReloadConfigResponse")}),
+    "system migrate-store": _MOVED_STORE,
     "whoami": _message("WhoAmIResponse"),
     "access show": _message("GetAccessResponse"),
     "access init": _ACCESS_FILES,

@@ -120,6 +120,7 @@ class Dispatcher:
         self._start = start
         self._artifact_time = artifact_time
         self.limit = limit
+        self._holding = False
         self._placed: set[str] = set()
         self._queue: FairQueue[_Waiting] = FairQueue()
         # They have a slot, and the launcher does not know them yet; the event is set when one is withdrawn.
@@ -144,6 +145,14 @@ class Dispatcher:
         """Whether the attempt waits for a slot."""
         return token in self._queue
 
+    def hold(self) -> None:
+        """Starts no attempt until `release`: all of them wait for a slot."""
+        self._holding = True
+
+    def release(self) -> None:
+        self._holding = False
+        self._fill()
+
     async def launch(self, actor: RunActor, attempt: Attempt) -> None:
         """Starts it now if a slot and its locks are free, else when they are and no attempt is before it."""
         waiting = _Waiting(actor, attempt)
@@ -154,7 +163,7 @@ class Dispatcher:
         request = self._locks.of_attempt(actor, attempt)
         if request is not None and not self._locks.table.ask(request):
             self._locked[request.user] = waiting
-        elif len(self._placed) < self.limit and not self._queue:
+        elif len(self._placed) < self.limit and not self._queue and not self._holding:
             self._give_place(attempt)
             if _has_inputs(actor, attempt) or has_secrets(actor.plan, attempt.step):
                 # Getting them may take long, and the run handles no other event while it waits here.
@@ -189,7 +198,7 @@ class Dispatcher:
         self._fill()
 
     def _fill(self) -> None:
-        while len(self._placed) < self.limit and (waiting := self._queue.pop()) is not None:
+        while not self._holding and len(self._placed) < self.limit and (waiting := self._queue.pop()) is not None:
             user = _user(waiting.attempt)
             if self._locks.table.asks(user) and not self._locks.table.ready(user):
                 # While it waited for a slot, a run or an attempt of a higher priority took its locks.

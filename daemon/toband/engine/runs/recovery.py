@@ -32,6 +32,7 @@ AT_ONCE = 16
 """Attempts that are looked up on disk at the same time, for all runs."""
 
 ABANDONED = "launched by another toband, before this one took the database over; its outcome is unknown"
+RESTORED = "active when the backup was made that this daemon was restored from; its outcome is unknown"
 
 log = structlog.get_logger()
 
@@ -67,7 +68,10 @@ class Recovery:
         plans: PlanCache,
         clock: Clock,
         start: Callable[[Coroutine[Any, Any, None]], object],
+        restored: bool = False,
     ) -> None:
+        """`restored`: attempts that another daemon left are in a backup, and their processes are not to be touched."""
+        self._restored = restored
         self._active = active
         self._queue = queue
         self._store = store
@@ -204,9 +208,12 @@ class Recovery:
         if attempt.child:
             await self._children.recover(actor, attempt)
             return
-        elsewhere = attempt.token in self._abandoned
-        event = await self._launcher.recover(attempt, elsewhere=elsewhere)
-        if isinstance(event, AttemptVoided | AttemptLost) and elsewhere:
+        if self._restored and attempt.token in self._abandoned:
+            # The daemon that made the backup may run on this machine too, with the attempt's processes.
+            await self._take_record(attempt)
+            return
+        event = await self._launcher.recover(attempt)
+        if isinstance(event, AttemptVoided | AttemptLost) and attempt.token in self._abandoned:
             # It was launched from another state directory, so its file is not here; and another boot proves nothing,
             # since it may run on another host.
             event = AttemptLost(step=attempt.step, token=attempt.token, error=ABANDONED, orphans=Orphans.UNKNOWN)
@@ -224,4 +231,13 @@ class Recovery:
                 self.found.cleaned_up += event.orphans is Orphans.ENDED
             case _:
                 self.found.finished_meanwhile += 1
+        self._launches.report(attempt.run_id, event)
+
+    async def _take_record(self, attempt: Attempt) -> None:
+        event = await self._launcher.recorded_end(attempt)
+        if event is None:
+            self.found.lost += 1
+            event = AttemptLost(step=attempt.step, token=attempt.token, error=RESTORED, orphans=Orphans.UNKNOWN)
+        else:
+            self.found.finished_meanwhile += 1
         self._launches.report(attempt.run_id, event)

@@ -65,6 +65,7 @@ class RunQueue:
         """Runs that would get a shared slot, and wait for locks."""
         self._early: list[RunActor] | None = []
         self._held = False
+        self._holding = False
         self._due: deque[_Line] = deque()
         locks.table.listen(self._locks_freed)
 
@@ -89,6 +90,15 @@ class RunQueue:
                 if actor.run.state is RunState.PENDING:
                     self.enter(actor)
 
+    def hold(self) -> None:
+        """Begins no run until `release`. Those that have begun are not affected."""
+        self._holding = True
+
+    def release(self) -> None:
+        self._holding = False
+        for line in list(self._lines.values()):
+            self._go_on(line)
+
     def enter(self, actor: RunActor) -> None:
         """Starts the run as soon as the overlap rule of its workflow allows it, and its locks are free."""
         if self._early is not None:
@@ -104,7 +114,7 @@ class RunQueue:
             # The definition of its workflow changed after its parent's step was checked.
             actor.post(CancelRequested(reason=run_texts.lock_conflict(conflict)))
         request = self._locks.of_run(actor) if conflict is None else None
-        if rule.limit is None and not run.by_event and request is None:
+        if rule.limit is None and not run.by_event and request is None and not self._holding:
             self._start(line, actor)
             return
         needs = (run.by_event, request.locks if request is not None else ())
@@ -212,7 +222,7 @@ class RunQueue:
 
     def _go_on(self, line: _Line) -> None:
         """Starts the runs that may begin after a change of this line, a freed shared slot or freed locks."""
-        if self._held:
+        if self._held or self._holding:
             return
         self._due.append(line)
         if len(self._due) > 1:

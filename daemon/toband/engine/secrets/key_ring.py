@@ -28,6 +28,8 @@ from toband.ports import (
 )
 
 CONDITION = "secrets"
+NAMED = 10
+"""Secrets that the health names."""
 CHECK_EVERY = 60.0
 """Seconds between looks at the key file."""
 
@@ -129,6 +131,14 @@ class KeyRing:
             failpoints.hit("secrets.key_dropped")
             return self._loaded, len(secrets)
 
+    async def problem(self) -> str:
+        """Why the values of secrets cannot be read; empty if they can, or if there are none."""
+        try:
+            _ = self._loaded or await self._load()
+        except SecretKeyError as error:
+            return str(error)
+        return ""
+
     @property
     def place(self) -> str:
         return self._file.place
@@ -151,11 +161,21 @@ class KeyRing:
             loaded = self._opened(stored, await asyncio.to_thread(self._file.read)) if stored else None
         except (SecretKeyError, StoreError) as error:
             reason = str(error)
-            self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, f"steps cannot use secrets: {reason}")
+            detail = f"steps cannot use {await self._named()}: {reason}"
+            self._conditions.trouble(CONDITION, HealthStatus.DEGRADED, detail)
             raise SecretKeyError(reason) from None
         self._loaded = loaded
         self._conditions.well(CONDITION)
         return loaded
+
+    async def _named(self) -> str:
+        """The secrets whose values are in the database."""
+        with contextlib.suppress(StoreError):
+            names = [secret.name for secret in await self._store.list_secrets() if secret.data is not None]
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            if names:
+                return f"secrets ({', '.join(names[:NAMED])}{more})"
+        return "secrets"
 
     def _opened(self, stored: Sequence[StoredSealKey], keys: Sequence[SecretKey]) -> LoadedKeys:
         wanted = stored[0].key_id

@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Connection
 
 from toband.ports import DatabaseClaim, DatabaseOwner, StoreError, StoreGoneError, StoreWatcher
-from toband.store.sql import ownership, schema_revision
+from toband.store.sql import copy_marker, ownership, schema_revision
 from toband.store.sql.database import READERS, database
 from toband.store.sql.errors import store_errors
 from toband.store.sql.statements import Statements
@@ -86,6 +86,7 @@ class OpenDatabase:
             self._refuse_new(self._database.missing())
             self._database.prepare()
             with self._database.writer.connect() as connection:
+                copy_marker.refuse_unfinished(connection)
                 if self._known_by:
                     self._refuse_new("it is empty" if schema_revision.is_new(connection) else "")
                 # Must come first: the schema must not change under another daemon.

@@ -172,11 +172,11 @@ def _write(connection: Connection, held: _Held | None, owner: DatabaseOwner) -> 
     connection.execute(update(ownership).values(values))
     abandoned = 0
     if held.owner.installation != owner.installation:
-        abandoned = _abandon(connection)
+        abandoned = abandon(connection)
     return DatabaseClaim(epoch=epoch, previous=held.owner, abandoned=abandoned)
 
 
-def _abandon(connection: Connection) -> int:
+def abandon(connection: Connection) -> int:
     """Marks live attempts, whose files are in the state directory of the previous owner; returns their number."""
     new = _LIVE.where(not_(_KNOWN))
     connection.execute(insert(abandoned_attempts).from_select(["attempt_id", "token"], new))

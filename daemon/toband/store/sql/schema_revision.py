@@ -46,6 +46,28 @@ def upgrade(connection: Connection) -> None:
         raise
 
 
+def create(connection: Connection, wanted: str) -> None:
+    """Creates the tables of that revision in an empty database, in the transaction of the connection.
+
+    Raises StoreError for a revision of a newer release.
+    """
+    if wanted == HEAD:
+        _create(connection)
+        return
+    from alembic import command
+
+    config = migrations()
+    _require_known(wanted)
+    config.attributes["connection"] = connection
+    command.upgrade(config, wanted)
+
+
+def remove(connection: Connection) -> None:
+    """Drops all tables of Toban, in the transaction of the connection."""
+    metadata.drop_all(connection)
+    connection.execute(text(f"DROP TABLE IF EXISTS {VERSION_TABLE}"))
+
+
 def is_new(connection: Connection) -> bool:
     """Whether the database has no tables of Toban yet."""
     return revision(connection) is None and not inspect(connection).has_table(runs.name)

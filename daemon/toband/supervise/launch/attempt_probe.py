@@ -111,17 +111,14 @@ class AttemptProbe(Generic[ShimT]):
         self._unsynced = False
         self._unbelieved = 0
 
-    async def once(
-        self, attempt: Attempt, *, claimed: bool = False, elsewhere: bool = False
-    ) -> ShimT | EndRecord | Event:
+    async def once(self, attempt: Attempt, *, claimed: bool = False) -> ShimT | EndRecord | Event:
         """The living shim, or the end of the attempt. Raises OSError if the disk cannot be read now.
 
-        `claimed`: the shim is known to have taken the claim, even if the file is missing. `elsewhere`: its claim is in
-        another state directory; a shim that is found by name would supervise it there.
+        `claimed`: the shim is known to have taken the claim, even if the file is missing.
         """
         begun = claimed or attempt.state is AttemptState.RUNNING
         try:
-            found = await asyncio.to_thread(self._look, attempt, begun, elsewhere)
+            found = await asyncio.to_thread(self._look, attempt, begun)
         except OSError as error:
             self._failed(attempt, error)
             raise
@@ -261,9 +258,9 @@ class AttemptProbe(Generic[ShimT]):
 
     # -- in a thread
 
-    def _look(self, attempt: Attempt, begun: bool, elsewhere: bool) -> ShimT | EndRecord | Event | _Unbelieved:
+    def _look(self, attempt: Attempt, begun: bool) -> ShimT | EndRecord | Event | _Unbelieved:
         for _ in range(1000):
-            seen = self._examine(attempt, begun, elsewhere)
+            seen = self._examine(attempt, begun)
             if seen is None:
                 time.sleep(0.001)
                 continue
@@ -285,7 +282,7 @@ class AttemptProbe(Generic[ShimT]):
             orphans=Orphans.UNKNOWN,
         )
 
-    def _examine(self, attempt: Attempt, begun: bool, elsewhere: bool) -> _Seen[ShimT] | None:
+    def _examine(self, attempt: Attempt, begun: bool) -> _Seen[ShimT] | None:
         """None if the file changed during the probe."""
         try:
             with self._opened(attempt) as fd:
@@ -296,7 +293,7 @@ class AttemptProbe(Generic[ShimT]):
             seen = _Seen(AttemptFileState.MISSING if begun else AttemptFileState.VOID)
         except RecordError as error:
             seen = _Seen(AttemptFileState.DAMAGED, reason=str(error))
-        if seen is None or elsewhere or seen.file in (AttemptFileState.CLAIM, AttemptFileState.END):
+        if seen is None or seen.file in (AttemptFileState.CLAIM, AttemptFileState.END):
             return seen
         # Only after taking the claim: a shim that is not found now has started nothing and never will.
         return replace(seen, shim=self._host.holder(self._files.log(attempt)))

@@ -243,18 +243,22 @@ class ProcessLauncher:
                 # A shim that was stopped by its step would not get the signal.
                 signal.pidfd_send_signal(live.pidfd, signal.SIGCONT)
 
-    async def recover(self, attempt: Attempt, *, elsewhere: bool = False) -> Event | None:
+    async def recover(self, attempt: Attempt) -> Event | None:
         """Probes the attempt: a living shim, an end record, not started, or lost.
 
         Takes seconds at most, plus the time of the disk. Raises OSError; the caller may repeat it.
         """
-        found = await self._probe.once(attempt, elsewhere=elsewhere)
+        found = await self._probe.once(attempt)
         if isinstance(found, PosixShim):
             duty = _duty_of(found.claim)
             live = _Live(attempt, pid=found.pid, pidfd=found.pidfd, ours=False, claimed=True, duty=duty)
             self._watch(live)
             return None
         return self._event_of(attempt, found)
+
+    async def recorded_end(self, attempt: Attempt) -> Event | None:
+        record = await asyncio.to_thread(self._probe.record, attempt)
+        return None if record is None else self._probe.event_of(attempt, record)
 
     def settle(self, token: str) -> None:
         self._names.settle(token)

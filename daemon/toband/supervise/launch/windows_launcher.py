@@ -172,18 +172,22 @@ class WindowsLauncher:
         except OSError as error:
             log.error("cannot stop an attempt", action="stop_failed", attempt=attempt.id, error=str(error))
 
-    async def recover(self, attempt: Attempt, *, elsewhere: bool = False) -> Event | None:
+    async def recover(self, attempt: Attempt) -> Event | None:
         """Probes the attempt: a living shim, an end record, not started, or lost.
 
         Raises OSError; the caller may repeat it.
         """
-        found = await self._probe.once(attempt, elsewhere=elsewhere)
+        found = await self._probe.once(attempt)
         if isinstance(found, WindowsShim):
             live = _Live(attempt, claimed=True)
             self._live[attempt.token] = live
             self._watch(live, found)
             return None
         return self._probe.event_of(attempt, found)
+
+    async def recorded_end(self, attempt: Attempt) -> Event | None:
+        record = await asyncio.to_thread(self._probe.record, attempt)
+        return None if record is None else self._probe.event_of(attempt, record)
 
     def settle(self, token: str) -> None:
         self._names.settle(token)
