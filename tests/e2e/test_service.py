@@ -46,6 +46,8 @@ _reason = missing() or ("" if os.path.exists(_python) else f"needs {_python}")
 pytestmark = [
     pytest.mark.skipif(_reason != "", reason=f"a systemd of its own: {_reason}"),
     pytest.mark.slow,
+    # Others may use the processors too.
+    pytest.mark.timeout(400),
 ]
 
 
@@ -201,6 +203,13 @@ def test_edited_files_stay(host: Machine) -> None:
     assert unit.read_text() == shipped
 
 
+def test_it_is_hardened_from_here_on(host: Machine) -> None:
+    drop_in = f"/etc/systemd/system/{UNIT}.d/hardening.conf"
+    assert changes(host, "install", "--hardened") == {drop_in: "created", UNIT: "restarted"}
+    toban(host, "run", "who", "--wait")
+    assert host.run("systemctl", "show", "-P", "ProtectSystem", UNIT) == "strict"
+
+
 def test_a_step_goes_on_over_restart_crash_and_hang(host: Machine) -> None:
     drop_in(host, "watchdog", "WatchdogSec=4\nTimeoutAbortSec=1")
     toban(host, "service", "restart")
@@ -222,6 +231,14 @@ def test_a_step_goes_on_over_restart_crash_and_hang(host: Machine) -> None:
     recovered(host)
     assert step_pids(host, "long") == before
     assert "watchdog" in host.run("journalctl", "--unit", UNIT, "--output=cat", "--grep=Watchdog timeout").lower()
+
+    # As a watchdog ends a daemon that hangs, and can still say where.
+    host.run("kill", "-ABRT", str(main_pid(host)))
+    said = ("journalctl", "--quiet", "--unit", UNIT, "--output=cat", "--grep=Fatal Python error: Aborted")
+    wait_until(lambda: host.run(*said, check=False), "it does not say where it was")
+    wait_until(lambda: host.main_pid(UNIT) and main_pid(host), "it is not started again")
+    recovered(host)
+    assert step_pids(host, "long") == before
 
     assert state(host, "long") == "running"
     wait_until(lambda: "1 step running" in data(host, "service", "status")["status"], "the status text is old")

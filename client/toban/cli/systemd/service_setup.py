@@ -7,6 +7,7 @@ import sys
 if sys.platform == "win32":
     raise ImportError("systemd is Linux's")
 
+import fcntl
 import grp
 import os
 import pwd
@@ -134,12 +135,28 @@ class ServiceSetup:
             # Other users must be able to read what is installed.
             os.umask(0o022)
         self.manager.require()
+        if not self._choices.dry_run:
+            self._lock(what)
         if packaged := self.layout.packaged_unit():
             raise Failure(
                 f"cannot {what}: {packaged} belongs to a package of the distribution",
                 Exit.CONFLICT,
                 hint="install, upgrade and remove it with the package manager",
             )
+
+    def _lock(self, what: str) -> None:
+        """Until this program ends. Raises Failure if another one changes the same service."""
+        with failures(self.layout.prefix):
+            os.makedirs(self.layout.prefix, mode=0o755, exist_ok=True)
+            descriptor = os.open(self.layout.prefix, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise Failure(f"cannot {what}: another `toban service` is changing it", Exit.CONFLICT) from None
+        # What another one did since this one began.
+        self._record = read_record(self.layout.record)
+        self._files.digests = dict(self._record.digests)
 
     def _require_installed(self, what: str) -> ServiceVersion:
         if self._record.current is None:
