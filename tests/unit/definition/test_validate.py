@@ -558,6 +558,8 @@ def test_other_workspaces_are_fine(workspace: str) -> None:
     [
         (f"{HEAD}steps: {{a: {{run: x, instruction: y}}}}", 'unknown field "instruction": remove it'),
         (f"{HEAD}defaults: {{nam: y}}\nsteps: {{a: {{run: x}}}}", 'unknown field "nam": remove it'),
+        (f"{HEAD}cwd: /x\nsteps: {{a: {{run: x}}}}", 'unknown field "cwd": write defaults: {workspace: …}'),
+        (f"{HEAD}shell: bash\nsteps: {{a: {{run: x}}}}", 'unknown field "shell": write defaults: {shell: …}'),
         (f"{HEAD}defaults: {{needs: [y]}}\nsteps: {{a: {{run: x}}}}", 'unknown field "needs": remove it'),
         (f"{HEAD}steps: {{a: {{job_type: approval, stdni: x}}}}", 'unknown field "stdni": remove it'),
         (f"{HEAD}steps: {{a: {{job_type: approval, cwd: x}}}}", 'unknown field "cwd": remove it'),
