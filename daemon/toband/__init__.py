@@ -1,3 +1,4 @@
-"""The daemon: API, engine, store and supervision. Client and daemon are one distribution with one version."""
+"""The daemon: API, engine, store and supervision. Its version is that of `toban`: both are one distribution.
 
-from toban import __version__ as __version__
+Imports nothing: the spawner and the shims load it with the standard library only.
+"""

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from toband import __version__, exit_codes
+from toban import __version__
+from toband import exit_codes
 from toband.config import Config, ConfigError, load
 from toband.config.report import report_config, report_problems
 from toband.state_dir import StateDir, StateDirError

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 
+from toban import __version__
 from toban.safe_text import sendable
 from toban.v1 import system_pb2 as pb
 from toban.v1 import system_pb2_grpc
-from toband import __version__
 from toband.api import lock_messages, run_messages
 from toband.api.handler import Context, streaming, unary
 from toband.api.lock_messages import LockMessages

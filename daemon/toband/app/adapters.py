@@ -6,7 +6,7 @@ import os
 import sys
 from datetime import UTC, datetime
 
-from toband import __version__
+from toban import __version__
 from toband.alarm.alarm_clock import ApsAlarmClock
 from toband.api.server import Server
 from toband.app.provider_choice import providers_of

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import structlog
 
-from toband import __version__, daemon_log, exit_codes
+from toban import __version__
+from toband import daemon_log, exit_codes
 from toband.app.access_parts import admin_token_for
 from toband.app.adapters import Adapters, SystemClock
 from toband.app.config_reload import ConfigReload

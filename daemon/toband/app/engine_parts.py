@@ -13,9 +13,9 @@ from typing import Any
 
 import uuid_utils
 
+from toban import __version__
 from toban.definition.timing.business_days import default_calendar
 from toban.token_text import TokenText
-from toband import __version__
 from toband.app.access_parts import AccessParts
 from toband.app.adapters import Adapters, SystemClock
 from toband.app.run_parts import RunParts

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from toband import __version__
+from toban import __version__
 from toband.config import Config
 from toband.ports import BackupPiece, BackupProgress, BackupSummary, SecretKey, SecretKeyFile, StoppedError
 from toband.state_archive.archive_format import CONFIG, DEFINITIONS, FORMAT, KEY, ROWS, RUNS, ArchiveEnd, Manifest
