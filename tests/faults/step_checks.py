@@ -350,11 +350,13 @@ class StepChecks:
     def _begin_of(self, process: run_pb2.ProcessExecution) -> Begin | None:
         """Attempts begin in order; one that was lost before its process did anything left no line."""
         begins = self._witness.begins_of(self._run.id, process.step)
-        if len(begins) == 1 and process.attempt == 1 and process_state(process) != "LOST":
-            return begins[0]
-        if len(begins) == 1 and _only_one_that_lived(self._processes(process.step), process):
-            return begins[0]
-        return begins[process.attempt - 1] if process.attempt <= len(begins) else None
+        processes = self._processes(process.step)
+        index = process.attempt - 1
+        if len(begins) < len(processes) and _left_a_line(process):
+            before, after = processes[:index], processes[index + 1 :]
+            if not all(map(_left_a_line, before)) and all(map(_left_a_line, after)):
+                index = len(begins) - 1 - len(after)
+        return begins[index] if 0 <= index < len(begins) else None
 
     def _end_of(self, process: run_pb2.ProcessExecution) -> End | None:
         begin = self._begin_of(process)
@@ -376,7 +378,6 @@ def _never_began(process: run_pb2.ProcessExecution) -> bool:
     return process_state(process) == "CANCELLED" and not process.pid
 
 
-def _only_one_that_lived(processes: Sequence[run_pb2.ProcessExecution], process: run_pb2.ProcessExecution) -> bool:
-    """Those before it were lost, and perhaps so early that they left no line."""
-    lived = [each for each in processes if process_state(each) != "LOST"]
-    return lived == [process]
+def _left_a_line(process: run_pb2.ProcessExecution) -> bool:
+    """A lost one may have left none."""
+    return process.pid != 0 and process_state(process) != "LOST"
