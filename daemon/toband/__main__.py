@@ -34,34 +34,12 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    return run_with(arguments, lambda problem: print(f"toband: {problem}", file=sys.stderr))
+
+
+def run_with(arguments: Sequence[str] | None, complain: Callable[[str], None], host: ServiceHost | None = None) -> int:
+    """Runs the program; `complain` gets the problems that end it."""
     given = _parser().parse_args(arguments)
-    if sys.platform == "win32" and given.service:
-        return _run_as_service(given)
-    return _run_with(given, lambda problem: print(f"toband: {problem}", file=sys.stderr))
-
-
-if sys.platform == "win32":
-
-    def _run_as_service(given: argparse.Namespace) -> int:
-        from toband.windows_service import NotAServiceError, WindowsService
-
-        service = WindowsService(given.service)
-        try:
-            service.connect()
-        except NotAServiceError as error:
-            print(f"toband: {error}", file=sys.stderr)
-            return exit_codes.USAGE
-        problems: list[str] = []
-        try:
-            code = _run_with(given, problems.append, service)
-        except BaseException as error:
-            service.ended(exit_codes.FAILED, [f"toband crashed: {error!r}"])
-            raise
-        service.ended(code, problems)
-        return code
-
-
-def _run_with(given: argparse.Namespace, complain: Callable[[str], None], host: ServiceHost | None = None) -> int:
     flags = {
         "state_dir": given.state_dir,
         "listen": given.listen,
@@ -210,9 +188,6 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="start with an empty database although this state directory had one before; refused without this option",
     )
-    if sys.platform == "win32":
-        # For the command line of the service, which `toban service install` writes.
-        parser.add_argument("--service", metavar="NAME", help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=f"toband {__version__}")
     return parser
 

@@ -1,6 +1,8 @@
 """toband as a Windows service: start, stop and status, as the service control manager asks for them.
 
 The dispatcher of the control manager has threads of its own; the daemon keeps the main thread, as it does elsewhere.
+This is a program of its own, `python -m toband.windows_service NAME …`, with the arguments of `toband` after the name:
+it answers the control manager, which waits half a minute at most, before it imports the daemon.
 """
 
 from __future__ import annotations
@@ -68,9 +70,11 @@ class WindowsService:
         self._started.wait()
         if self._refused is not None:
             raise NotAServiceError(
-                "--service is for the service control manager: start the service with `toban service start`, "
-                f"or run toband without it ({self._refused})"
+                "this program is for the service control manager: start the service with `toban service start`, "
+                f"or run toband ({self._refused})"
             )
+        # Which interpreter this is; other interpreters must not take it for theirs.
+        os.environ.pop("__PYVENV_LAUNCHER__", None)
         # A service has no console.
         sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for life
         sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for life
@@ -136,6 +140,8 @@ class WindowsService:
                 self._changed.wait_for(partial(self._has_left, known), beat)
             self._tell()
         self._reported_end.set()
+        # The caller would report the end again, without its code. The process ends with the main thread.
+        threading.Event().wait()
 
     def _has_left(self, state: int) -> bool:
         return self._state != state
@@ -199,3 +205,26 @@ def _service_class(host: WindowsService) -> type:
 
 def _ignore_console(event: int) -> bool:
     return event != win32con.CTRL_CLOSE_EVENT
+
+
+def main(arguments: Sequence[str]) -> int:
+    service = WindowsService(arguments[0] if arguments else "toban")
+    try:
+        service.connect()
+    except NotAServiceError as error:
+        print(f"toband: {error}", file=sys.stderr)
+        return exit_codes.USAGE
+    problems: list[str] = []
+    try:
+        from toband.__main__ import run_with
+
+        code = run_with(arguments[1:], problems.append, service)
+    except BaseException as error:
+        service.ended(exit_codes.FAILED, [*problems, f"toband crashed: {error!r}"])
+        raise
+    service.ended(code, problems)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -6,10 +6,16 @@ second level. Loaded for each call of `toban`, so this imports nothing of weight
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 from toban.cli.syntax.program import ProgramEntry
 
+_SERVICE: Final = (
+    ProgramEntry("service", "Install and manage the daemon as a service of Windows.", "service_of_windows")
+    if sys.platform == "win32"
+    else ProgramEntry("service", "Install and manage the daemon as a service of systemd.", "service")
+)
 SECTIONS: Final = {
     "Definitions": (
         ProgramEntry("init", "Write a first workflow, with comments.", "init"),
@@ -40,7 +46,7 @@ SECTIONS: Final = {
     ),
     "Daemon": (
         ProgramEntry("dev", "Run a daemon in the foreground, to try things out.", "dev"),
-        ProgramEntry("service", "Install and manage the daemon as a service of systemd.", "service"),
+        _SERVICE,
         ProgramEntry("locks", "Show which runs and steps hold locks and wait for them.", "locks"),
         ProgramEntry("system", "Inspect and maintain the daemon.", "system"),
         ProgramEntry("backup", "Write a backup of the daemon's whole state.", "backup"),
