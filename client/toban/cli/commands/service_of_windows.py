@@ -49,8 +49,13 @@ def install(
     ctx: CommandContext,
     account: Annotated[
         str,
-        Option("--account", metavar="NAME", help="User of the daemon and of its steps; the password is asked for."),
-    ] = LOCAL_SERVICE,
+        Option(
+            "--account",
+            metavar="NAME",
+            help="User of the daemon and of its steps (default: LocalService); the password is asked for.",
+            show_default=False,
+        ),
+    ] = "",
     dry_run: DryRunOption = False,
     output: OutputOption = None,
 ) -> None:
@@ -85,7 +90,7 @@ def install(
             file.write(place.config_text)
     control = ServiceControl()
     existed = control.exists()
-    change = _change("updated" if existed else "created", "service toban", f"runs as {account}")
+    change = _change("updated" if existed else "created", "service toban", f"runs as {account or LOCAL_SERVICE}")
     changes.append(change)
     if not dry_run:
         if existed:
@@ -247,7 +252,7 @@ def _require_administrator(what: str) -> None:
 def _check_interpreter(account: str) -> None:
     """The service cannot read the profile of the user who installs it."""
     profile = os.environ.get("USERPROFILE", "")
-    if account == LOCAL_SERVICE and profile and _is_below(sys.prefix, profile):
+    if not account and profile and _is_below(sys.prefix, profile):
         raise Failure(
             f"cannot install the service: {LOCAL_SERVICE} cannot read {sys.prefix}",
             Exit.USAGE,
@@ -261,10 +266,12 @@ def _is_below(path: str, directory: str) -> bool:
 
 
 def _password(account: str) -> str:
-    """Of a named account; managed service accounts, whose names end in $, and those of the system have none."""
-    if account.upper().startswith("NT AUTHORITY\\") or account.endswith("$"):
+    """Of a named account. Managed service accounts, whose names end in $, have none, and neither has LocalService."""
+    if not account or account.endswith("$"):
         return ""
-    return getpass.getpass(f"password of {account}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    if sys.stdin.isatty():
+        return getpass.getpass(f"password of {account} (empty for none): ")
+    return sys.stdin.readline().rstrip("\r\n")
 
 
 def _wait_for_answer(place: ServicePlace) -> str:

@@ -75,7 +75,10 @@ class ServiceControl:
         return True
 
     def put(self, place: ServicePlace, account: str, password: str) -> list[str]:
-        """Creates the service, or brings it to this state; returns what this system does not support."""
+        """Creates the service, or brings it to this state; returns what this system does not support.
+
+        Without an account it is LocalService.
+        """
         password_or_none = password or None
         command = f'"{_interpreter()}" -m toband.windows_service {SERVICE} --config "{place.config}"'
         kind = (
@@ -86,7 +89,7 @@ class ServiceControl:
             None,
             False,
             None,
-            account,
+            account or LOCAL_SERVICE,
             password_or_none,
         )
         with _explained("install the service"):
@@ -97,7 +100,7 @@ class ServiceControl:
                 manager = win32service.OpenSCManager(None, None, win32service.SC_MANAGER_CREATE_SERVICE)
                 access = win32service.SERVICE_ALL_ACCESS
                 handle = win32service.CreateService(manager, SERVICE, _DISPLAYED, access, *kind)
-            if account != LOCAL_SERVICE:
+            if account:
                 _allow_logon(account)
             unsupported = _configure(handle)
             win32service.CloseServiceHandle(handle)
