@@ -290,8 +290,11 @@ def test_a_user_has_a_service_of_their_own_beside_that_of_the_system(host: Machi
     host.run(*own, *server, "apply", "/srv/who.yaml")
     host.run(*own, *server, "run", "who", "--wait")
     assert host.run(*own, *server, "logs", "who").startswith("aiko\naiko")
+    host.run(*own, "context", "add", "mine", *server)
     host.run(*own, "service", "uninstall", "--user", "--purge")
     assert not (host.root / "home/aiko/.local/state/toban").exists()
+    assert not (host.root / "home/aiko/.config/toban/toband.toml").exists()
+    assert "mine" in host.run(*mine, "/srv/new/bin/toban", "context", "list")
     assert main_pid(host)
 
 

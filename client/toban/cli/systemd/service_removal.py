@@ -116,11 +116,14 @@ class ServiceRemoval:
         self._remove_empty(layout.prefix)
 
     def _remove_state(self) -> None:
-        for path in (self._layout.state_dir, os.path.dirname(self._layout.config)):
+        self._remove_tree(self._layout.state_dir)
+        if self._layout.user:
+            # The contexts of this user's command line are in the same directory.
+            self._files.remove(self._layout.config)
+            self._remove_empty(os.path.dirname(self._layout.config))
+            return
+        for path in (os.path.dirname(self._layout.config), "/run/toban", "/var/lib/toban-step"):
             self._remove_tree(path)
-        if not self._layout.user:
-            for path in ("/run/toban", "/var/lib/toban-step"):
-                self._remove_tree(path)
 
     def _remove_tree(self, path: str) -> None:
         if not os.path.isdir(path):
