@@ -234,11 +234,11 @@ def test_a_backup_under_load_has_everything_and_nothing_of_it_runs_twice(scene: 
     assert not info_of(restored).draining
 
 
-@pytest.fixture
-def stored(tmp_path: Path) -> Iterator[Scene]:
-    """A SQLite scene with a few ended runs."""
+@pytest.fixture(scope="module")
+def ended_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """A SQLite scene with a few ended runs, for all tests that follow."""
     with ExitStack() as databases:
-        made = Scene(tmp_path, databases, "sqlite")
+        made = Scene(tmp_path_factory.mktemp("scene"), databases, "sqlite")
         try:
             made.original.start()
             made.apply()
@@ -248,6 +248,15 @@ def stored(tmp_path: Path) -> Iterator[Scene]:
         finally:
             for daemon in made.daemons:
                 daemon.clear()
+
+
+@pytest.fixture
+def stored(ended_runs: Scene) -> Iterator[Scene]:
+    """The same, without what other tests restored from it."""
+    yield ended_runs
+    while len(ended_runs.daemons) > 1:
+        ended_runs.daemons.pop().clear()
+    shutil.rmtree(ended_runs.directory / "restored", ignore_errors=True)
 
 
 def restore(scene: Scene, path: Path, name: str = "restored", **environment: str) -> Said:
@@ -296,7 +305,9 @@ def test_a_restore_that_is_killed_leaves_nothing_to_start_and_can_be_repeated(st
         assert done.returncode == 0, done.stderr
         restored = stored.daemon("restored", "--database", url)
         restored.start()
-        assert len(restored.runs.ListRuns(run_pb2.ListRunsRequest(workflow="load"), timeout=CALL_WITHIN).runs) == 3
+        wanted = run_pb2.ListRunsRequest(workflow="load")
+        there, here = (each.runs.ListRuns(wanted, timeout=CALL_WITHIN).runs for each in (stored.original, restored))
+        assert [run.id for run in here] == [run.id for run in there]
         stored.daemons.remove(restored)
         restored.clear()
 
@@ -344,4 +355,5 @@ def test_the_key_of_secrets_is_in_a_backup_only_on_request(stored: Scene) -> Non
         restored.stop()
         shutil.rmtree(stored.directory / name)
     entries = Toban(stored.original)("audit", "list", "-o", "json").data
-    assert [each["detail"] for each in entries if each["method"] == "SystemService/Backup"] == ["with_key=true", ""]
+    details = [each["detail"] for each in entries if each["method"] == "SystemService/Backup"]
+    assert details[:2] == ["with_key=true", ""]

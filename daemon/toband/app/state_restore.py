@@ -27,6 +27,7 @@ from toband.state_archive.archive_reader import ArchiveReader, Member
 from toband.state_dir import RESTORING, StateDir
 from toband.store import SqlStore
 from toband.store.sql.row_target import RowTarget
+from toband.store.sql.schema_revision import require_known
 
 FROM_BACKUP = "from-backup"
 """The directory with the files that a restore does not put where they were."""
@@ -62,6 +63,7 @@ class StateRestore:
         checked = self._verify()
         self._manifest = checked.manifest
         self.runs = checked.manifest.rows[RUNS] - len(checked.end.removed_runs)
+        require_known(self._manifest.revision)
         self._refuse_used_directory()
         target = RowTarget(self._url)
         self._state.acquire(restoring=True)

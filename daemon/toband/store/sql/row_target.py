@@ -69,6 +69,7 @@ class RowTarget:
     def create(self, revision: str) -> None:
         """Creates the tables of that revision, in the transaction that it begins."""
         with self._errors():
+            schema_revision.require_known(revision)
             self._begin()
             schema_revision.create(self._connection, revision)
             self._tables = {table.name: table for table in raw_tables(self._connection)}

@@ -47,17 +47,13 @@ def upgrade(connection: Connection) -> None:
 
 
 def create(connection: Connection, wanted: str) -> None:
-    """Creates the tables of that revision in an empty database, in the transaction of the connection.
-
-    Raises StoreError for a revision of a newer release.
-    """
+    """Creates the tables of a known revision in an empty database, in the transaction of the connection."""
     if wanted == HEAD:
         _create(connection)
         return
     from alembic import command
 
     config = migrations()
-    _require_known(wanted)
     config.attributes["connection"] = connection
     command.upgrade(config, wanted)
 
@@ -99,12 +95,12 @@ def _migrate(connection: Connection, stored: str | None) -> None:
     from alembic import command
 
     config = migrations()
-    _require_known(stored)
+    require_known(stored)
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
 
 
-def _require_known(stored: str | None) -> None:
+def require_known(stored: str | None) -> None:
     from alembic.script import ScriptDirectory
 
     if stored is None or stored == HEAD:
@@ -139,7 +135,7 @@ def examine(url: str) -> str | None:
     try:
         with store_errors("cannot read the database", found.error), found.reader.connect() as connection:
             stored = revision(connection)
-            _require_known(stored)
+            require_known(stored)
             return stored
     finally:
         found.close()
