@@ -203,6 +203,20 @@ def test_edited_files_stay(host: Machine) -> None:
     assert unit.read_text() == shipped
 
 
+def test_a_reload_applies_the_configuration(host: Machine) -> None:
+    pid = main_pid(host)
+    config = host.root / "etc/toban/toband.toml"
+    config.write_text(config.read_text().replace("# max_attempts_running = 256", "max_attempts_running = 200"))
+    host.run("systemctl", "reload", UNIT)
+
+    def effective() -> str:
+        values = {each["key"]: each["value_json"] for each in data(host, "system", "config")}
+        return str(values["max_attempts_running"])
+
+    wait_until(lambda: effective() == "200", "it is not applied")
+    assert main_pid(host) == pid
+
+
 def test_it_is_hardened_from_here_on(host: Machine) -> None:
     drop_in = f"/etc/systemd/system/{UNIT}.d/hardening.conf"
     assert changes(host, "install", "--hardened") == {drop_in: "created", UNIT: "restarted"}

@@ -352,7 +352,7 @@ def _next_steps(here: Session, layout: ServiceLayout, target: ServiceVersion) ->
     mine = " --user" if layout.user else ""
     pairs = [
         ("look", f"toban service status{mine}, toban service logs{mine} -f, toban status"),
-        ("configure", f"edit {layout.config}, then toban service restart{mine}"),
+        ("configure", f"edit {layout.config}, then toban system reload, which says what needs a restart"),
         ("unit", f"systemctl{mine} edit toband, for changes that an upgrade leaves alone"),
         ("upgrade", f"toban service upgrade{mine} --from WHEEL, and toban service rollback{mine} to go back"),
     ]
