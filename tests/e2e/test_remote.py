@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from helpers.namespaces import Machine, reason_without, two_machines
 from helpers.wait import wait_until
 from toban.certificate_authority import CertificateAuthority, KeyPair
 
-WITHOUT = reason_without()
+WITHOUT = reason_without() or ("" if shutil.which("script") else "needs the command script, for a terminal")
 pytestmark = pytest.mark.skipif(bool(WITHOUT), reason=WITHOUT)
 
 PAGE = Path(__file__).parents[2] / "docs" / "remote.md"
@@ -80,38 +79,88 @@ class Setup:
     token: str
 
 
-def commands() -> list[list[str]]:
-    """Those of the page, in order."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    return [shlex.split(line) for block in blocks for line in block.splitlines()]
+# What the page uses and a test has not: another user, a service manager, and ssh.
+PROGRAMS = {
+    "sudo": 'exec "$@"',
+    "systemctl": '[ "$*" = "restart toband" ] && touch {work}/restarted',
+    "scp": f'[ "$1" = "{HOST}:{{work}}/tls/ca.crt" ] && cp {{work}}/tls/ca.crt "$2"',
+    "toban": 'exec {python} -m toban.cli "$@"',
+}
+
+
+@dataclass(frozen=True)
+class Page:
+    """The commands and the configuration of docs/remote.md, with paths of the test."""
+
+    work: Path
+
+    def blocks(self, language: str) -> list[str]:
+        text = PAGE.read_text("utf-8").replace("/etc/toban", str(self.work))
+        text = text.replace("/run/toban/admin.sock", f"{self.work}/state/toban.sock")
+        text = text.replace("/run/toban/toban.sock", f"{self.work}/state/group.sock")
+        text = text.replace("--user toban", "--user root").replace('group = "toban"', 'group = "root"')
+        return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+    def commands(self) -> list[str]:
+        """In order."""
+        return [line for block in self.blocks("sh") for line in block.splitlines()]
+
+    def typed(self, machine: Machine, home: Path, line: str, asked: str = "") -> str:
+        """What a line of the page prints in a shell of the machine, on a terminal; `asked` answers a question."""
+        programs = self.work / "bin"
+        programs.mkdir(exist_ok=True)
+        for name, text in PROGRAMS.items():
+            (programs / name).write_text(f"#!/bin/sh\n{text.format(work=self.work, python=sys.executable)}\n")
+            (programs / name).chmod(0o755)
+        environment = Laptop(machine, home).environment(PATH=f"{programs}:{os.environ['PATH']}", NO_COLOR="1")
+        with subprocess.Popen(
+            [*machine.prefix, "script", "-qec", line, "/dev/null"],
+            cwd=home,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            printed = b""
+            while some := process.stdout.read1():  # type: ignore[attr-defined]
+                printed += some
+                if asked and printed.rstrip().endswith(b":"):
+                    process.stdin.write(f"{asked}\n".encode())
+                    process.stdin.flush()
+                    asked = ""
+        assert process.returncode == 0, printed.decode()
+        return printed.decode().replace("\r\n", "\n")
 
 
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
     """What the page says, command by command."""
     work = tmp_path_factory.mktemp("remote")
-    tls, home = work / "tls", work / "home"
+    home, page = work / "home", Page(work)
     home.mkdir()
+    (work / "state").mkdir()
     hosts = {HOST: "10.77.0.1", WRONG_HOST: "10.77.0.1"}
     with two_machines(hosts) as (server, client):
         laptop = Laptop(client, home)
-        init, restart, copy, add, whoami = commands()
-        assert init == f"sudo toban access init --dir /etc/toban/tls --host {HOST} --user toban".split()
-        made = json.loads(laptop.run("access", "init", "--dir", str(tls), "--host", HOST, "-o", "json")[0])
+        init, restart, copy, add, whoami = page.commands()
+        printed = page.typed(server, work, init)
+        (listen,) = page.blocks("toml")
+        found = re.fullmatch(r"(?s).*?\n(\[tls\].*?)\nThe token of .*\n(toban_\S+)\n", printed)
+        assert found is not None
+        tables, token = found.groups()
         config = work / "toband.toml"
-        config.write_text(f'listen = ["unix://{work}/state/toban.sock", "tls://0.0.0.0:7233"]\n{made["config"]}')
-        assert restart == ["sudo", "systemctl", "restart", "toband"]
+        config.write_text(f"{listen}\n{tables}")
+        page.typed(server, work, restart)
+        assert (work / "restarted").exists()
         daemon = Daemon(work / "state", "--config", str(config))
         daemon.program = (*server.prefix, *daemon.program)
         try:
             daemon.start()
-            assert copy == ["scp", f"{HOST}:/etc/toban/tls/ca.crt", "."]
-            shutil.copy(tls / "ca.crt", home)
-            # On a terminal it asks for the token.
-            token = made["token"]["text"]
-            assert laptop.run(*add[1:], "--token-file", "-", stdin=token)[0] == "added prod\n"
-            assert re.search("^identity: +token:admin$", laptop.run(*whoami[1:])[0], re.MULTILINE)
-            yield Setup(laptop, daemon, tls, token)
+            page.typed(client, home, copy)
+            assert "added prod\n" in page.typed(client, home, add, asked=token)
+            assert re.search("^identity: +token:admin$", page.typed(client, home, whoami), re.MULTILINE)
+            yield Setup(laptop, daemon, work / "tls", token)
         finally:
             daemon.clear()
 
