@@ -15,7 +15,8 @@ from toband.ports import LogKind
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.logs.log_reader import LogReader
 from toband.supervise.shim import frames
-from toband.supervise.shim.attempt_file import RESERVE, amount, claim
+from toband.supervise.shim.attempt_file import RESERVE, claim
+from toband.supervise.shim.output_limit import amount
 
 OUT = LogKind.STDOUT
 

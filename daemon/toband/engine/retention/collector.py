@@ -16,10 +16,10 @@ import structlog
 
 from toband import failpoints
 from toband.engine.retention.clock_trust import ClockTrust
-from toband.engine.retention.log_limit import LogLimit
 from toband.engine.retention.removal_plan import RemovalPlan, RemovalPlanner
 from toband.engine.retention.retention_policy import Collected, Removed, Rules
 from toband.engine.retention.run_sizes import RunSizes
+from toband.engine.retention.total_log_limit import TotalLogLimit
 from toband.ports import (
     Archive,
     Clock,
@@ -80,7 +80,7 @@ class RetentionCollector:
         self._passed = 0
         self._sizes = RunSizes(store=store, archive=archive, clock=clock, rules=rules)
         self._planner = RemovalPlanner(store=store, clock=clock, rules=rules, sizes=self._sizes)
-        self._log_limit = LogLimit(
+        self._log_limit = TotalLogLimit(
             rules.total_logs, store=store, archive=archive, sizes=self._sizes, conditions=conditions
         )
 

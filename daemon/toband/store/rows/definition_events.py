@@ -15,6 +15,7 @@ from toban.limits import MAX_TITLE_CHARS
 from toband.domain.definition_diff import definition_diff
 from toband.domain.emitted_events import Cause, Emitted, EventSource
 from toband.store.rows import event_rows
+from toband.store.rows.event_deduplication import append_events
 from toband.store.sql.statements import Statements
 from toband.store.sql.writer import WriteSession
 
@@ -80,7 +81,7 @@ class DefinitionChanges:
 
     def store(self) -> None:
         if self._events:
-            event_rows.append(self._sql, self._session, self._events)
+            append_events(self._sql, self._session, self._events)
 
 
 def _described(action: Action, stored: Mapping[str, Any], old: str, new: str) -> str:

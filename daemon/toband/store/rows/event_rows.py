@@ -1,9 +1,8 @@
-"""Events as rows, and back; appends them to the sequence in any transaction."""
+"""Events as rows, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -62,42 +61,12 @@ def run_row(event_id: str, run: EventRun) -> Raw:
     }
 
 
-def append(sql: Statements, session: WriteSession, new: Sequence[NewEvent]) -> list[tuple[Emitted, bool]]:
-    """Each event with its sequence, and whether it is new; if not, the stored event with its dedupe key.
-
-    Call it last in a transaction: until that ends, no other transaction can append.
-    """
-    session.lock_creation()
-    last: int = session.fetch(sql.last_event, {})[0][0] or 0
-    answers: list[tuple[Emitted, bool]] = []
-    rows: list[Raw] = []
-    keys: dict[tuple[str, str], Emitted] = {}
-    for event, row in new:
-        key = event.type, event.dedupe_key
-        if event.dedupe_key:
-            known = keys.get(key) or _of_key(sql, session, row)
-            if known is not None:
-                answers.append((known, False))
-                continue
-        last += 1
-        rows.append(row | {"sequence": last})
-        stored = keys[key] = replace(event, sequence=last)
-        answers.append((stored, True))
-    if rows:
-        session.run_many(sql.insert_event, rows)
-    return answers
-
-
-def _of_key(sql: Statements, session: WriteSession, row: Raw) -> Emitted | None:
-    return _first(sql, session, session.fetch(sql.event_of_key, row))
-
-
 def read_written(sql: Statements, session: WriteSession, event_id: str) -> Emitted | None:
     """The event as this transaction sees it, with its runs."""
-    return _first(sql, session, session.fetch(sql.event, {"event_id": event_id}))
+    return first_event(sql, session, session.fetch(sql.event, {"event_id": event_id}))
 
 
-def _first(sql: Statements, session: WriteSession, rows: Sequence[tuple[Any, ...]]) -> Emitted | None:
+def first_event(sql: Statements, session: WriteSession, rows: Sequence[tuple[Any, ...]]) -> Emitted | None:
     if not rows:
         return None
     values = _EVENT(rows[0])

@@ -34,7 +34,8 @@ from toband.ports import (
     RequestReusedError,
     Resolved,
 )
-from toband.store.rows import event_paces, event_rows, runs
+from toband.store.rows import debounce_and_throttle, event_rows, runs
+from toband.store.rows.event_deduplication import append_events
 from toband.store.rows.idempotent_calls import recall_change, remember
 from toband.store.sql.columns import printable, to_micros
 from toband.store.sql.open_database import OpenDatabase, reading, writing
@@ -106,7 +107,7 @@ class SqlEvents(OpenDatabase):
                     assert request is not None
                     raise RequestReusedError(request.id)  # the clock was set back by days
                 return [(known, is_new)]
-            answers = event_rows.append(self._sql, session, new)
+            answers = append_events(self._sql, session, new)
             if request is not None:
                 ((event, is_new),) = answers
                 at = events[0].at
@@ -150,11 +151,11 @@ class SqlEvents(OpenDatabase):
 
     @reading
     def due_bursts(self, connection: Connection, now: datetime, *, limit: int = 100) -> Sequence[Burst]:
-        return event_paces.due_bursts(connection, now, limit)
+        return debounce_and_throttle.due_bursts(connection, now, limit)
 
     @reading
     def next_burst(self, connection: Connection) -> datetime | None:
-        return event_paces.next_burst(connection)
+        return debounce_and_throttle.next_burst(connection)
 
     async def end_burst(
         self, burst: Burst, *, run: Run | None, max_active: int | None = None, reason: NotStarted | None = None
@@ -163,7 +164,7 @@ class SqlEvents(OpenDatabase):
 
         def operation(session: WriteSession) -> Run | None:
             session.lock_creation()
-            if not event_paces.end_burst(session, burst):
+            if not debounce_and_throttle.end_burst(session, burst):
                 return None
             made, why = None, reason
             if new is not None:
@@ -173,7 +174,7 @@ class SqlEvents(OpenDatabase):
                     why = overlap.skipped(error.name)
                 else:
                     made = runs.add(self._sql, session, new)
-            event_paces.decide_line(session, burst, made.id if made is not None else "", why)
+            debounce_and_throttle.decide_line(session, burst, made.id if made is not None else "", why)
             return made
 
         return await self._write.do(operation)
@@ -226,7 +227,7 @@ def _resolving(sql: Statements, resolution: EventResolution) -> Callable[[WriteS
             if not lines.free(line):
                 continue
             by = resolution.throttled.get(line.workflow)
-            if by is not None and (slow := event_paces.throttled(session, by, resolution.at)) is not None:
+            if by is not None and (slow := debounce_and_throttle.throttled(session, by, resolution.at)) is not None:
                 lines.add(replace(line, outcome=EventRunOutcome.SKIPPED, reason=slow, run_id=""))
                 continue
             try:
@@ -239,10 +240,10 @@ def _resolving(sql: Statements, resolution: EventResolution) -> Callable[[WriteS
                 made.append(runs.add(sql, session, run))
                 lines.add(line)
                 if by is not None:
-                    event_paces.count_start(session, by, resolution.at)
+                    debounce_and_throttle.count_start(session, by, resolution.at)
         for line, start, scope in resolution.debounced:
             if lines.free(line):
-                why = event_paces.join_burst(
+                why = debounce_and_throttle.join_burst(
                     session, event_id, start, resolution.at, priority=line.priority, scope=scope
                 )
                 lines.add(replace(line, reason=why))

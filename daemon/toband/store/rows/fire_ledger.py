@@ -16,6 +16,7 @@ from toband.domain.run_model import Run
 from toband.domain.schedule_model import Fire, FireOutcome, ScheduleEntry
 from toband.ports import ActiveRunError, Fired, Firing, Request
 from toband.store.rows import event_rows, runs
+from toband.store.rows.event_deduplication import append_events
 from toband.store.rows.idempotent_calls import recall_change, remember
 from toband.store.sql.columns import to_json, to_micros
 from toband.store.sql.open_database import OpenDatabase, reading, writing
@@ -242,7 +243,7 @@ def _firing(sql: Statements, firing: Firing) -> Callable[[WriteSession], Fired |
         if ledger.rows:
             session.run_many(sql.insert_fire, ledger.rows)
         if emitted:
-            event_rows.append(sql, session, emitted)
+            append_events(sql, session, emitted)
         return Fired(runs=tuple(made), skipped=tuple(ledger.skipped), repeated=tuple(ledger.repeated))
 
     return operation

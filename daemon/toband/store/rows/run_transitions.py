@@ -9,6 +9,7 @@ from operator import attrgetter
 from toband.domain.run_model import Attempt, StepRun
 from toband.ports import RunChange, UpdateResult
 from toband.store.rows import event_rows
+from toband.store.rows.event_deduplication import append_events
 from toband.store.rows.run_history import change_json
 from toband.store.sql.columns import printable, to_micros
 from toband.store.sql.row_codec import Raw, attempt_row, letter_row, lock_leftover_row, run_facts, step_item, step_row
@@ -124,5 +125,5 @@ def apply(sql: Statements, write: Write, session: WriteSession) -> UpdateResult:
             session.run_many(insert, rows)
     session.run(sql.insert_history, write.history | {"position": session.next_position(sql.last_position)})
     if write.events:
-        event_rows.append(sql, session, write.events)
+        append_events(sql, session, write.events)
     return UpdateResult.UPDATED

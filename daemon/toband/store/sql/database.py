@@ -12,8 +12,9 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from toband.ports import StoreError, StoreGoneError
+from toband.ports import StoreError
 from toband.store.sql import free_pages
+from toband.store.sql.deleted_database import OpenFiles
 
 READERS = 4
 _BUSY_TIMEOUT_MS = 5_000
@@ -88,7 +89,7 @@ class SqliteDatabase(Database):
             raise StoreError("cannot use a SQLite database without a file: give sqlite:///PATH")
         self.path = os.path.abspath(url.database)
         self._held: Connection | None = None
-        self._files: dict[str, tuple[int, int]] = {}
+        self._files = OpenFiles()
         url = url.set(drivername="sqlite+pysqlite", database=self.path)
         if sys.platform != "win32":
             # A connection must not create an empty file in place of a deleted database.
@@ -127,13 +128,10 @@ class SqliteDatabase(Database):
         # SQLite removes the log with its last connection: this one stays open.
         self._held = self.writer.connect()
         self._held.exec_driver_sql("SELECT count(*) FROM sqlite_master").all()
-        paths = (self.path, f"{self.path}-wal")
-        self._files = {path: found for path in paths if (found := _identity(path)) is not None}
+        self._files.remember(self.path, f"{self.path}-wal")
 
     def check_files(self) -> None:
-        for path, known in self._files.items():
-            if _identity(path) != known:
-                raise StoreGoneError(f"cannot write to the database: {path} was deleted or replaced while in use")
+        self._files.check()
 
     def close(self) -> None:
         held, self._held = self._held, None
@@ -177,15 +175,6 @@ class SqliteDatabase(Database):
         cursor.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
         cursor.execute("PRAGMA query_only = ON")
         cursor.close()
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """None if there is no such file."""
-    try:
-        facts = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return facts.st_dev, facts.st_ino
 
 
 class PostgresDatabase(Database):

@@ -24,13 +24,13 @@ from typing import Any
 
 from toband import failpoints
 from toband.supervise.shim import frames
+from toband.supervise.shim.output_limit import OutputLimit
 
 RESERVE = 8 * 1024
 """Kept allocated ahead of the log, so that a full disk cannot lose the end record."""
 _FIRST_STRIDE = 16 * 1024
 _STRIDE = 1024 * 1024
 _KEEP_SIZE = 1
-_REFUSED = "the disk would not take them"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
@@ -93,32 +93,15 @@ def _link_second(own: str, name: str, dir_fd: int, second: str) -> None:
         raise
 
 
-def amount(size: int) -> str:
-    """A number of bytes for people: 64MiB, 80.3MiB, 700 bytes."""
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size >= 1 << power:
-            whole = size % (1 << power) == 0
-            return f"{size >> power}{unit}" if whole else f"{size / (1 << power):.1f}{unit}"
-    return f"{size} bytes"
-
-
 class AttemptFile:
-    """Appends to a claimed file. Every frame is complete on disk or absent; dropped output is counted.
-
-    It stores at most `limit` bytes of output, and nothing beyond the allocated space while the file `full` exists, with
-    which the daemon signals that all logs together reached their limit.
-    """
+    """Appends to a claimed file. Every frame is complete on disk or absent; `limit` and `full` are of OutputLimit."""
 
     __slots__ = (
         "_allocated",
         "_fd",
-        "_full",
-        "_gaps",
         "_limit",
         "_offset",
         "_preallocate",
-        "_room",
-        "dropped",
         "written",
     )
 
@@ -127,39 +110,38 @@ class AttemptFile:
         self._offset = os.fstat(fd).st_size
         self._allocated = self._offset
         self._preallocate = True
-        self._limit = limit
-        self._room = 1 << 62 if limit is None else limit
-        self._full = full
-        self._gaps: dict[str, int] = {}
-        self.dropped = 0
+        self._limit = OutputLimit(limit, full)
         self.written = {frames.STDOUT: 0, frames.STDERR: 0}
         self._extend(_FIRST_STRIDE)
 
+    @property
+    def dropped(self) -> int:
+        return self._limit.dropped
+
     def append(self, kind: int, payload: bytes) -> None:
         """Adds what a stream printed. A disk that will not take it never stops the step: the bytes are counted."""
+        fits = self._limit.within(payload)
+        if fits:
+            self._append(kind, fits)
+        self._limit.drop_beyond(len(payload) - len(fits))
+
+    def _append(self, kind: int, payload: bytes) -> None:
         size = len(payload)
-        if size > self._room:
-            beyond = size - self._room
-            if self._room:
-                self.append(kind, payload[: self._room])
-            self._drop(beyond, f"an attempt may print {amount(self._limit or 0)}")
-            return
         short = self._offset + size + frames.HEADER.size + RESERVE > self._allocated
-        if (short or self._gaps) and self._full and os.access(self._full, os.F_OK):
-            self._drop(size, "all logs together are as large as they may be")
+        if (short or self._limit.has_gaps) and self._limit.drop_if_all_full(size):
             return
         if short:
             stride = _STRIDE if self._allocated > _STRIDE // 4 else _FIRST_STRIDE * 4
             if not self._extend(stride + size):
-                self._drop(size, _REFUSED)
+                self._limit.drop_refused(size)
                 return
-        if self._gaps:
+        if self._limit.has_gaps:
             self._note_gaps()
         if self._write(frames.header(kind, now_us(), payload), payload):
             self.written[kind] = self.written.get(kind, 0) + size
-            self._room -= size
+            self._limit.stored(size)
         else:
-            self._drop(size, _REFUSED)
+            self._limit.drop_refused(size)
 
     def started(self, facts: dict[str, Any]) -> None:
         self._write(frames.encode_json(frames.STARTED, now_us(), facts), b"")
@@ -174,8 +156,7 @@ class AttemptFile:
         If there is no space for what the step handed on, the record goes without it and says so. Raises OSError if
         there is none even for that; it may be called again then.
         """
-        if self._gaps:
-            self._note_gaps()
+        self._note_gaps()
         failpoints.hit("end.before")
         start = self._offset
         if not self._write_end(record):
@@ -211,15 +192,8 @@ class AttemptFile:
             os.ftruncate(self._fd, start + len(frame))
             os.fsync(self._fd)
 
-    def _drop(self, size: int, why: str) -> None:
-        self._gaps[why] = self._gaps.get(why, 0) + size
-        self.dropped += size
-
     def _note_gaps(self) -> None:
-        for why, size in list(self._gaps.items()):
-            text = f"{size} bytes of output were dropped here: {why}"
-            if self._write(frames.encode(frames.NOTE, now_us(), text.encode()), b""):
-                del self._gaps[why]
+        self._limit.note_gaps(lambda text: self._write(frames.encode(frames.NOTE, now_us(), text.encode()), b""))
 
     def _write(self, head: bytes, payload: bytes) -> bool:
         size = len(head) + len(payload)

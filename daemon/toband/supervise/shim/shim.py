@@ -22,7 +22,8 @@ from typing import Any
 
 from toband import failpoints
 from toband.supervise.shim import cgroups, exec_step, frames, private_tmp, process_tree, secret_files
-from toband.supervise.shim.attempt_file import AttemptFile, amount, now_us
+from toband.supervise.shim.attempt_file import AttemptFile, now_us
+from toband.supervise.shim.output_limit import amount
 from toband.supervise.shim.step_child import StartError
 from toband.supervise.shim.step_masks import StepMasks
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from toband import failpoints
 from toband.supervise.shim import frames
+from toband.supervise.shim.output_limit import OutputLimit
 from toband.supervise.shim.windows import win32
 
 RESERVE = 8 * 1024
@@ -30,7 +31,6 @@ RESERVE = 8 * 1024
 _FIRST_STRIDE = 16 * 1024
 _STRIDE = 1024 * 1024
 _RENAME_TRIES = 100
-_REFUSED = "the disk would not take them"
 
 
 def now_us() -> int:
@@ -92,55 +92,52 @@ def _rename(own: str, name: str) -> None:
 
 
 class AttemptFile:
-    """Appends to a claimed file, from any thread. Every frame is whole on disk or missing.
+    """Appends to a claimed file, from any thread. Every frame is complete on disk or absent.
 
-    At most `limit` bytes of output are kept, and none beyond the allocated space while the file `full` exists: the
-    daemon creates it when all logs together have reached their limit. Dropped bytes are counted.
+    `limit` and `full` are of OutputLimit.
     """
 
     def __init__(self, fd: int, limit: int | None = None, full: str = "") -> None:
         self._fd = fd
         self._lock = threading.Lock()
-        self._limit = limit
-        self._room = 1 << 62 if limit is None else limit
-        self._full = full
+        self._limit = OutputLimit(limit, full)
         self._offset = os.fstat(fd).st_size
         self._allocated = self._offset
         self._preallocate = True
         self._closed = False
-        self._gaps: dict[str, int] = {}
-        self.dropped = 0
         self.written = {frames.STDOUT: 0, frames.STDERR: 0}
         self._extend(_FIRST_STRIDE)
+
+    @property
+    def dropped(self) -> int:
+        return self._limit.dropped
 
     def append(self, kind: int, payload: bytes) -> None:
         """Appends output of a stream. A disk that refuses writes never stops the step: the bytes are counted."""
         with self._lock:
             if self._closed:
                 return
-            fits = payload[: self._room]
+            fits = self._limit.within(payload)
             if fits:
                 self._append(kind, fits)
-            if len(fits) < len(payload):
-                self._drop(len(payload) - len(fits), f"an attempt may print {self._limit} bytes")
+            self._limit.drop_beyond(len(payload) - len(fits))
 
     def _append(self, kind: int, payload: bytes) -> None:
         size = len(payload)
         short = self._offset + size + frames.HEADER.size + RESERVE > self._allocated
-        if (short or self._gaps) and self._full and os.path.exists(self._full):
-            self._drop(size, "all logs together are as large as they may be")
+        if (short or self._limit.has_gaps) and self._limit.drop_if_all_full(size):
             return
         if short:
             stride = _STRIDE if self._allocated > _STRIDE // 4 else _FIRST_STRIDE * 4
             if not self._extend(stride + size):
-                self._drop(size, _REFUSED)
+                self._limit.drop_refused(size)
                 return
         self._note_gaps()
         if self._write(frames.encode(kind, now_us(), payload)):
             self.written[kind] += size
-            self._room -= size
+            self._limit.stored(size)
         else:
-            self._drop(size, _REFUSED)
+            self._limit.drop_refused(size)
 
     def started(self, facts: dict[str, Any]) -> None:
         with self._lock:
@@ -176,15 +173,8 @@ class AttemptFile:
             self._write(frames.encode_end(now_us(), record | {"unsynced": True}))
             os.fsync(self._fd)
 
-    def _drop(self, size: int, why: str) -> None:
-        self._gaps[why] = self._gaps.get(why, 0) + size
-        self.dropped += size
-
     def _note_gaps(self) -> None:
-        for why, size in list(self._gaps.items()):
-            text = f"{size} bytes of output were dropped here: {why}"
-            if self._write(frames.encode(frames.NOTE, now_us(), text.encode())):
-                del self._gaps[why]
+        self._limit.note_gaps(lambda text: self._write(frames.encode(frames.NOTE, now_us(), text.encode())))
 
     def _write(self, data: bytes) -> bool:
         try:

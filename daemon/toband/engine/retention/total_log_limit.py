@@ -13,7 +13,7 @@ from toband.ports import Archive, Conditions, HealthStatus, Store
 log = structlog.get_logger()
 
 
-class LogLimit:
+class TotalLogLimit:
     def __init__(
         self,
         limit: int | None,
