@@ -1,39 +1,23 @@
 """Computes the due times of a schedule, in absolute time.
 
-Crontab expressions use local time, which clock changes skip or repeat. Due times then follow Vixie cron's rule,
-with a choice:
-
-- An expression whose second, minute or hour begins with `*` (`*/5 * * * *`, `0 */2 * * *`, `*/10 2 * * *`)
-  follows the clock: it is due whenever the clock shows a matching time. Times in a gap never come; repeated times
-  are due twice. The policies do not apply to it.
-- Any other is due at fixed times. Those in a gap are due together, once, at the first moment after it
-  (`gap: shift`), or not at all (`skip`). Repeated ones are due the first time (`fold: once`), or both times (`both`).
-
-All due times of a schedule differ: a time that is shifted to another due time is merged with it.
+`clock_changes` decides about local times that a clock change skips or repeats.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from hashlib import sha256
 from zoneinfo import ZoneInfo
 
 from toban.definition.timing.business_days import BusinessCron, load_calendar
-from toban.definition.timing.cron import DAY_SECONDS, LAST_YEAR, Cron, parse_cron
-from toban.definition.timing.schedule_spec import ClockChange, Due, Fold, Gap, Schedule
+from toban.definition.timing.clock_changes import crontab_dues
+from toban.definition.timing.cron import Cron, parse_cron
+from toban.definition.timing.schedule_spec import Due, Schedule
 from toban.definition.timing.schedule_text import describe
 
 __all__ = ["describe", "jitter_of", "next_due", "occurrences"]
 
-# Local time and UTC alike are whole seconds here: `date.toordinal()` * 86,400 + seconds of the day.
-_ORIGIN = datetime(1, 1, 1, tzinfo=UTC)
-_FIRST_YEAR = 2  # the hours of the first may lie before the calendar
-# More than any UTC offset, together with any change of it.
-_FAR = 2 * DAY_SECONDS
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -84,7 +68,7 @@ def _since(schedule: Schedule, zone: ZoneInfo, after: datetime, stored_at: datet
     cron: Cron | BusinessCron = parsed
     if schedule.business_day != "" and not parsed.reboot:
         cron = BusinessCron(parsed, load_calendar(schedule.calendar), schedule.business_day)
-    return _local_times(cron, schedule, zone, after)
+    return crontab_dues(cron, schedule, zone, after)
 
 
 def _until(end: datetime | None, dues: Iterator[Due]) -> Iterator[Due]:
@@ -103,106 +87,3 @@ def _intervals(step: timedelta, first: datetime, after: datetime) -> Iterator[Du
             count += 1
     except OverflowError:
         return
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
-    """A period, [start, end), with a constant UTC offset. `before`: the period before it."""
-
-    start: int
-    end: int
-    offset: int
-    before: int
-
-
-def _local_times(cron: Cron | BusinessCron, schedule: Schedule, zone: ZoneInfo, after: datetime) -> Iterator[Due]:
-    shifts = not cron.wild and schedule.gap is Gap.SHIFT
-    repeats = cron.wild or schedule.fold is Fold.BOTH
-    position = max(_seconds(after) + 1, _year_start(_FIRST_YEAR))
-    while (near := cron.next_local(position - _FAR)) is not None:
-        # No local time before `near` matches: skip the years without a match.
-        position = max(position, near - _FAR)
-        year = _moment(position).year
-        if year > LAST_YEAR:
-            return
-        for piece in _pieces(zone, year):
-            if piece.end <= position:
-                continue
-            if shifts and piece.start >= position and _shifts_to_start(cron, piece):
-                yield Due(at=_moment(piece.start), change=ClockChange.SHIFTED)
-            local = max(position, piece.start) + piece.offset
-            if not repeats:
-                local = max(local, piece.start + piece.before)
-            while (found := cron.next_local(local)) is not None:
-                if found >= piece.end + piece.offset:
-                    break
-                again = found < piece.start + piece.before
-                yield Due(
-                    at=_moment(found - piece.offset),
-                    change=ClockChange.REPEATED if again else ClockChange.NONE,
-                )
-                local = found + 1
-        position = _year_start(year + 1)
-
-
-def _shifts_to_start(cron: Cron | BusinessCron, piece: _Piece) -> bool:
-    """Whether a time in the gap before this period would match, and its first moment does not match itself."""
-    begin, end = piece.start + piece.before, piece.start + piece.offset
-    if begin >= end:
-        return False
-    found = cron.next_local(begin)
-    return found is not None and found < end and cron.next_local(end) != end
-
-
-def zone_digest(zone: ZoneInfo, year: int) -> str:
-    """Changes with the clock changes of that year and of the two years that follow."""
-    pieces = [_pieces.__wrapped__(zone, each) for each in range(year, year + 3)]
-    return hashlib.sha256(repr(pieces).encode()).hexdigest()[:16]
-
-
-@lru_cache(maxsize=512)
-def _pieces(zone: ZoneInfo, year: int) -> tuple[_Piece, ...]:
-    """The periods of a year of UTC. No clock is changed twice within a day."""
-    begin, end = _year_start(year), _year_start(year + 1)
-    starts = [(begin, _offset(zone, begin - 1), _offset(zone, begin))]
-    for low in range(begin, end, DAY_SECONDS):
-        high = low + DAY_SECONDS - 1
-        old, new = starts[-1][2], _offset(zone, high)
-        if old != new:
-            starts.append((_change_between(zone, max(begin, low - 1), high), old, new))
-    ends = [*(start for start, _, _ in starts[1:]), end]
-    return tuple(
-        _Piece(start=start, end=stop, offset=offset, before=before)
-        for (start, before, offset), stop in zip(starts, ends, strict=True)
-    )
-
-
-def _change_between(zone: ZoneInfo, low: int, high: int) -> int:
-    """The first second with the offset of `high`; that of `low` differs."""
-    old = _offset(zone, low)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _offset(zone, middle) == old:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _offset(zone: ZoneInfo, seconds: int) -> int:
-    offset = _moment(seconds).astimezone(zone).utcoffset()
-    assert offset is not None
-    return offset // timedelta(seconds=1)
-
-
-def _seconds(moment: datetime) -> int:
-    """Of a time in UTC, rounded down."""
-    return (moment - _ORIGIN) // timedelta(seconds=1) + DAY_SECONDS
-
-
-def _moment(seconds: int) -> datetime:
-    return _ORIGIN + timedelta(seconds=seconds - DAY_SECONDS)
-
-
-def _year_start(year: int) -> int:
-    return _seconds(datetime(year, 1, 1, tzinfo=UTC))

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
+from toban.definition.timing.clock_changes import zone_digest
 from toban.definition.timing.cron import REBOOT
-from toban.definition.timing.due import zone_digest
 from toban.definition.timing.zones import forget_zones
 from toband.backoff import Backoff
 from toband.domain.schedule_model import ScheduleEntry, first_due
