@@ -25,6 +25,7 @@ from toband.domain.attempt_outcomes import (
 from toband.domain.attempt_reports import attempt_ended, attempt_lost, attempt_started, attempt_voided, child_ended
 from toband.domain.partial_outputs import end_partial, is_partial, was_stopped
 from toband.domain.plan import Plan
+from toband.domain.run_cancel import cancel_requested
 from toband.domain.run_ending import advance, close_run, end_run, step_over
 from toband.domain.run_events import (
     AttemptEnded,
@@ -131,7 +132,7 @@ def transition(plan: Plan, run: Run, event: Event, *, at: datetime, ids: Ids) ->
         case LaunchDue():
             _launch_due(draft)
         case CancelRequested():
-            _cancel(draft, event)
+            cancel_requested(draft, event)
         case RunTimeoutPassed():
             _time_out(draft)
         case FinallyTimeoutPassed():
@@ -195,15 +196,6 @@ def _resume(draft: RunMutation) -> None:
     if draft.run.paused_at is not None:
         draft.set_run(paused_at=None)
         _launch_due(draft)
-
-
-def _cancel(draft: RunMutation, event: CancelRequested) -> None:
-    """The first request never ends `finally` steps. A second one does, if it says so and they have begun."""
-    again = draft.run.cancel_requested_at is not None
-    if not again:
-        draft.set_run(cancel_requested_at=draft.at)
-    if (again and event.ends_finally) if draft.run.finally_part is not None else not again:
-        end_run(draft, EndingCause.CANCELLED, run_texts.cancelled(event.reason))
 
 
 def _time_out(draft: RunMutation) -> None:
