@@ -27,6 +27,7 @@ from toband.engine.drain import DrainMode
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.health.health_conditions import Health
 from toband.engine.run_notifier import RunNotifier
+from toband.engine.runs.approvals import Approvals
 from toband.engine.runs.run_control import RunControl
 from toband.engine.system_events import SystemEvents
 from toband.file_watch.awaited_files import FileLooks
@@ -234,6 +235,7 @@ class Engine:
             draining=DrainMode(),
             restored=False,
         )
+        self.approvals = Approvals(self.parts.active)
         self.control = RunControl(self.parts.active, cast(Any, store), clock, remove=_keep)
 
     async def start(self) -> None:

@@ -131,7 +131,7 @@ class Clients:
         if self._gates:
             run_id = self._gates.popleft()
             approved = self._chance.random() < 0.5
-            await life.engine.control.decide(run_id, "agree", approved=approved, note="", by=_AIKO)
+            await life.engine.approvals.decide(run_id, "agree", approved=approved, note="", by=_AIKO)
 
     async def _cancel(self, life: DaemonLife) -> None:
         active = await life.adapters.store.active_run_ids()

@@ -27,6 +27,7 @@ from toband.engine.errors import (
     WorkflowNotFoundError,
 )
 from toband.engine.execution.dispatcher import Dispatcher
+from toband.engine.runs.approvals import Approvals
 from toband.engine.runs.intake import RunIntake
 from toband.engine.runs.log_stream import LogEnd, LogStreams
 from toband.engine.runs.plan_cache import PlanCache
@@ -53,6 +54,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         queue: RunQueue,
         launches: Dispatcher,
         control: RunControl,
+        approvals: Approvals,
         logs: LogStreams,
         store: Store,
         watch: RunWatchRpc,
@@ -68,6 +70,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         self._queue = queue
         self._launches = launches
         self._control = control
+        self._approvals = approvals
         self._artifacts = artifacts
         self._sampler = sampler
         self._logs = logs
@@ -142,7 +145,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         note = run_requests.short(request.note, "note")
         by = identity()
         try:
-            await self._control.decide(request.run_id, request.step, approved=approved, note=note, by=by)
+            await self._approvals.decide(request.run_id, request.step, approved=approved, note=note, by=by)
         except (NotWaitingError, RunTerminalError):
             if not await self._was_decided(request, approved, by.name):
                 raise

@@ -41,6 +41,7 @@ from toband.engine.retention.collector import RetentionCollector
 from toband.engine.retention.retention_policy import Rules
 from toband.engine.retention.row_retention import RowLimits, RowRetention
 from toband.engine.run_notifier import RunNotifier
+from toband.engine.runs.approvals import Approvals
 from toband.engine.runs.log_stream import LogStreams
 from toband.engine.runs.resource_sampling import ResourceSampler
 from toband.engine.runs.run_artifacts import RunArtifacts
@@ -134,6 +135,7 @@ class EngineParts:
         self.row_retention = RowRetention(
             store=store, clock=clock, limits=row_limits(config), forget_tokens=self.access.tokens.forget
         )
+        self.approvals = Approvals(self.runs.active)
         self.control = RunControl(self.runs.active, store, clock, remove=self.retention.remove)
         self.log_streams = LogStreams(
             store=store,

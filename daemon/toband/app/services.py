@@ -44,6 +44,7 @@ async def start_services(
         queue=engine.runs.queue,
         launches=engine.runs.launches,
         control=engine.control,
+        approvals=engine.approvals,
         logs=engine.log_streams,
         store=store,
         watch_all=AllRunsWatchRpc(store, engine.notifier),

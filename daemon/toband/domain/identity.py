@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum, StrEnum
@@ -88,7 +88,7 @@ class Identity:
     """None: only what every identity may do, or a step."""
     narrowing: Narrowing | None = None
     aliases: frozenset[str] = frozenset()
-    """Further names by which `approvers` may mean it."""
+    """Further names by which `approvers` may mean it, see `engine/runs/approvals.py`."""
     credential: str = ""
     """What its open streams end with: the id of a token, or the token or rule of the configuration; else empty."""
     expires_at: datetime | None = None
@@ -96,20 +96,6 @@ class Identity:
 
     def has(self, role: Role | None) -> bool:
         return role is None or (self.role is not None and self.role >= role)
-
-    def is_among(self, approvers: Sequence[str]) -> bool:
-        """Whether one of these names, or `role:ROLE` with at most its role, means this identity.
-
-        What only its access to a socket identifies is nobody in particular, and so matches a role only.
-        """
-        for each in approvers:
-            if each.startswith("role:"):
-                wanted = Role.__members__.get(each.removeprefix("role:").upper())
-                if wanted is not None and self.has(wanted):
-                    return True
-            elif self.kind is not IdentityKind.SOCKET and (each == self.name or each in self.aliases):
-                return True
-        return False
 
 
 def user_identity(uid: int, user: str, role: Role | None) -> Identity:

@@ -175,7 +175,7 @@ class Scene:
     async def decide(self) -> Run:
         approved = self.chance.random() < 0.5
         run_id = self.any_run() or await self.new()
-        return await self.engine.control.decide(
+        return await self.engine.approvals.decide(
             run_id, "gate", approved=approved, note="", by=user_identity(7, "me", None)
         )
 

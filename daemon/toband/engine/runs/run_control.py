@@ -1,21 +1,17 @@
-"""Run control: cancels, pauses, resumes and decides active runs, pins runs and deletes ended ones, for clients."""
+"""Run control: cancels, pauses and resumes active runs, pins runs and deletes ended ones, for clients."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from toband.domain.identity import Identity
-from toband.domain.run_events import CancelRequested, DecisionMade, PauseRequested, ResumeRequested
-from toband.domain.run_model import Phase, Pin, Run, StepState
+from toband.domain.run_events import CancelRequested, PauseRequested, ResumeRequested
+from toband.domain.run_model import Pin, Run
 from toband.engine.errors import (
-    NotApproverError,
-    NotWaitingError,
     RunActiveError,
     RunInUseError,
     RunNotFoundError,
     RunPinnedError,
     RunTerminalError,
-    StepNotFoundError,
 )
 from toband.engine.runs.registry import ActiveRuns
 from toband.ports import Clock, RunStore
@@ -65,27 +61,6 @@ class RunControl:
         run = await (await self._active.find(run_id)).ask(ResumeRequested())
         if run.state.terminal:
             raise RunTerminalError(run)
-        return run
-
-    async def decide(self, run_id: str, step: str, *, approved: bool, note: str, by: Identity) -> Run:
-        """Raises RunNotFoundError, RunTerminalError, StepNotFoundError, NotWaitingError, NotApproverError."""
-        actor = await self._active.find(run_id)
-        # The client has read in the database that the step waits; the actor may learn that a moment later.
-        run = await actor.settled()
-        if run.state.terminal:
-            raise RunTerminalError(run)
-        waiting = run.steps.get(step)
-        if waiting is None:
-            raise StepNotFoundError(run, step)
-        approvers = actor.plan.step(step).approvers
-        if approvers and not by.is_among(approvers):
-            raise NotApproverError(step, by, approvers)
-        if waiting.phase is not Phase.APPROVAL or waiting.state is not StepState.RUNNING:
-            raise NotWaitingError(run_id, step, waiting.state.value)
-        run = await actor.ask(DecisionMade(step=step, approved=approved, by=by.name, note=note))
-        decision = run.steps[step].result
-        if not isinstance(decision, dict) or decision.get("by") != by.name:
-            raise NotWaitingError(run_id, step, run.steps[step].state.value)
         return run
 
     async def delete(self, run_id: str) -> None:
