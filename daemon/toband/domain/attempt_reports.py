@@ -6,12 +6,9 @@ from dataclasses import replace
 
 from toban.definition import ErrorClass
 from toband.domain import run_texts
-from toband.domain.attempt_outcomes import (
-    attempt_failed,
-    attempt_succeeded,
-    check_ended,
-    retry_or_fail,
-)
+from toband.domain.attempt_outcomes import attempt_failed, retry_or_fail
+from toband.domain.completion_loop import check_ended
+from toband.domain.output_collection import attempt_succeeded
 from toband.domain.partial_outputs import collect_partial
 from toband.domain.retry_policy import classify, error_said, may_rerun
 from toband.domain.run_ending import end_run, step_over

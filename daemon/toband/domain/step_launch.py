@@ -17,7 +17,6 @@ from toband.domain.run_events import (
     EvaluateStep,
     KeepWaiting,
     LaunchAttempt,
-    StartIterationTimer,
     StartRetryTimer,
 )
 from toband.domain.run_model import CHECK, Attempt, AttemptState, Awaited, Phase, SkipReason, StepRun, StepState
@@ -173,9 +172,3 @@ def retry_later(draft: RunMutation, name: str, due: datetime, reason: str) -> No
     """Makes a step ready for its retry; it needs no slot until then."""
     draft.set(name, state=StepState.READY, retrying=True, not_before=due, awaited=None, overdue=None, reason=reason)
     draft.effects.append(StartRetryTimer(step=name, retries=draft.steps[name].retries, due=due))
-
-
-def next_iteration_later(draft: RunMutation, name: str, due: datetime) -> None:
-    """Keeps a loop from its next iteration until then; it needs no slot until then."""
-    draft.set(name, not_before=due)
-    draft.effects.append(StartIterationTimer(step=name, iteration=draft.steps[name].iteration, due=due))

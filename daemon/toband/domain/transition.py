@@ -16,17 +16,14 @@ from typing import assert_never
 
 from toban.definition import ErrorClass
 from toband.domain import for_each, run_texts
-from toband.domain.attempt_outcomes import (
-    attempt_failed,
-    attempt_succeeded,
-    check_or_succeed,
-    fail_step,
-)
+from toband.domain.attempt_outcomes import attempt_failed, fail_step
 from toband.domain.attempt_reports import attempt_ended, attempt_lost, attempt_started, attempt_voided, child_ended
-from toband.domain.partial_outputs import end_partial, is_partial, was_stopped
+from toband.domain.completion_loop import iteration_due
+from toband.domain.output_collection import attempt_succeeded, collection_failed, collection_stopped, outputs_collected
+from toband.domain.partial_outputs import is_partial, was_stopped
 from toband.domain.plan import Plan
 from toband.domain.run_cancel import cancel_requested
-from toband.domain.run_ending import advance, close_run, end_run, step_over
+from toband.domain.run_ending import advance, close_run, end_run
 from toband.domain.run_events import (
     AttemptEnded,
     AttemptLost,
@@ -106,15 +103,15 @@ def transition(plan: Plan, run: Run, event: Event, *, at: datetime, ids: Ids) ->
         case EvaluationFailed():
             _evaluation_failed(draft, event)
         case OutputsCollected():
-            _outputs_collected(draft, event)
+            outputs_collected(draft, event)
         case CollectionFailed():
-            _collection_failed(draft, event)
+            collection_failed(draft, event)
         case CollectionStopped():
-            _collection_stopped(draft, event)
+            collection_stopped(draft, event)
         case RetryDue():
             _retry_due(draft, event)
         case IterationDue():
-            _iteration_due(draft, event)
+            iteration_due(draft, event)
         case StepTimeoutPassed():
             _step_timed_out(draft, event)
         case DecisionMade():
@@ -257,15 +254,6 @@ def _retry_due(draft: RunMutation, event: RetryDue) -> None:
         launch(draft)
 
 
-def _iteration_due(draft: RunMutation, event: IterationDue) -> None:
-    step = draft.steps.get(event.step)
-    if step is None or step.state is not StepState.READY or step.not_before is None:
-        return
-    if step.phase is Phase.NEXT and step.iteration == event.iteration:
-        draft.set(step.id, not_before=None)
-        launch(draft)
-
-
 def _step_timed_out(draft: RunMutation, event: StepTimeoutPassed) -> None:
     step = draft.steps.get(event.step)
     if step is None or step.state.terminal or draft.run.current_ending is not None:
@@ -348,46 +336,3 @@ def _waiting(draft: RunMutation, name: str, attempts: int) -> StepRun | None:
     step = draft.steps.get(name)
     waits = step is not None and step.phase is Phase.WAIT and step.state is StepState.RUNNING
     return step if waits and step is not None and step.attempts == attempts else None
-
-
-def _outputs_collected(draft: RunMutation, event: OutputsCollected) -> None:
-    step = _collecting(draft, event.step, event.token)
-    if step is None:
-        return
-    draft.set(step.id, artifacts=event.artifacts)
-    if is_partial(step):
-        end_partial(draft, step)
-        return
-    same = bool(event.fingerprint) and event.fingerprint == step.fingerprint
-    draft.set(step.id, fingerprint=event.fingerprint, unchanged=same)
-    check_or_succeed(draft, step.id)
-
-
-def _collection_failed(draft: RunMutation, event: CollectionFailed) -> None:
-    step = _collecting(draft, event.step, event.token)
-    if step is None:
-        return
-    if is_partial(step):
-        end_partial(draft, step, not_kept=event.error)
-        return
-    draft.set(step.id, phase=Phase.RUN)
-    attempt_failed(draft, step.id, event.error, ErrorClass.RETRYABLE_TRANSIENT)
-
-
-def _collection_stopped(draft: RunMutation, event: CollectionStopped) -> None:
-    step = _collecting(draft, event.step, event.token)
-    if step is None or draft.run.current_ending is None:
-        return
-    if is_partial(step):
-        end_partial(draft, step, not_kept=run_texts.NOT_KEPT)
-        return
-    draft.cancel(step.id)
-    step_over(draft, step.id)
-
-
-def _collecting(draft: RunMutation, name: str, token: str) -> StepRun | None:
-    step = draft.steps.get(name)
-    if step is None or step.state is not StepState.RUNNING or step.phase is not Phase.COLLECT:
-        return None
-    same = step.attempt is not None and step.attempt.token == token
-    return step if same else None
