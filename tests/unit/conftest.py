@@ -21,6 +21,7 @@ MODULES = {
     "engine/test_log_stream.py": "its logs are written by the POSIX shim",
     "supervise/test_end_record.py": "its records are written by the POSIX shim",
     "supervise/test_shim_limits.py": "of the POSIX shim",
+    "supervise/test_tree_walk.py": "links and owners of POSIX",
 }
 
 # By the beginning of their names.
