@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 import threading
 import time
 from typing import TextIO
@@ -35,6 +36,8 @@ class LogFile:
             self._file.flush()
 
     def _look(self) -> None:
+        if self._file.closed:
+            self._file = self._open()
         now = time.monotonic()
         if now - self._looked_at < LOOK_EVERY and not self._full():
             return
@@ -42,7 +45,12 @@ class LogFile:
         if self._is_mine():
             if not self._full():
                 return
-            self._rotate()
+            if sys.platform == "win32":
+                # An open file keeps its name there.
+                self._file.close()
+            # A file that cannot be rotated grows on.
+            with contextlib.suppress(OSError):
+                self._rotate()
         opened = self._open()
         # What it could not write would be tried again.
         with contextlib.suppress(OSError):

@@ -40,7 +40,7 @@ def store(pair: KeyPair, directory: Path, name: str = "server") -> Stored:
     for path, data in ((stored.certificate, pair.certificate), (stored.key, pair.key)):
         new = path.with_suffix(f"{path.suffix}.new")
         new.write_bytes(data)
-        new.rename(path)
+        new.replace(path)
     return stored
 
 

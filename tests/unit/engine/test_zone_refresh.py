@@ -40,7 +40,7 @@ class Zones:
     def update(self, rules: str) -> None:
         new = self._file.with_suffix(".new")
         new.write_bytes(_data(rules))
-        new.rename(self._file)
+        new.replace(self._file)
 
 
 def _data(name: str) -> bytes:

@@ -59,17 +59,17 @@ def install(
     dry_run: DryRunOption = False,
     output: OutputOption = None,
 ) -> None:
-    r"""Install the daemon as a service, and start it.
+    """Install the daemon as a service, and start it.
 
     It waits until the daemon answers. The service starts at boot, some time after the others, and again after a
-    crash. Configuration, state and log are below %ProgramData%\Toban, open to the service and to administrators only.
+    crash. Configuration, state and log are below %ProgramData%\\Toban, open to the service and to administrators only.
     It may be repeated: a configuration that exists stays as it is.
 
     \b
     Examples:
       toban service install --dry-run
       toban service install
-      toban service install --account .\batch
+      toban service install --account .\\batch
     """
     here = session(ctx, output)
     place = service_place()
