@@ -11,7 +11,8 @@ from toband.domain.run_events import ForgetRun, StopAttempt, StopCollection
 from toband.domain.run_model import Ending, EndingCause, FinallyPart, Phase, RunState, StepRun, StepState
 from toband.domain.run_mutation import RunMutation
 from toband.domain.run_timers import run_timer
-from toband.domain.step_launch import launch, settle
+from toband.domain.step_launch import launch
+from toband.domain.step_readiness import settle
 
 _FINAL = {
     EndingCause.ABORTED: RunState.FAILED,

@@ -75,7 +75,8 @@ from toband.domain.run_model import (
 )
 from toband.domain.run_mutation import Ids, RunMutation
 from toband.domain.run_timers import LOOP, run_timer, step_timer
-from toband.domain.step_launch import launch, settle
+from toband.domain.step_launch import launch
+from toband.domain.step_readiness import settle
 
 __all__ = ["Ids", "effects_of", "transition"]
 

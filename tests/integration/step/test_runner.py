@@ -15,7 +15,7 @@ import pytest
 
 import toban.step
 from toban.definition import NO_EVENT
-from toband.supervise.launch.end_record import parse_outputs
+from toband.supervise.launch.step_outputs import parse_outputs
 
 RUNNER = Path(toban.step.__file__).with_name("runner.py")
 

@@ -17,7 +17,7 @@ from toban.definition import NO_EVENT, ErrorClass
 from toban.step import errors, step_context
 from toband.domain.run_model import Progress
 from toband.domain.structured_lines import LineFilter
-from toband.supervise.launch.end_record import parse_outputs
+from toband.supervise.launch.step_outputs import parse_outputs
 
 HERE = Path(toban.step.__file__).parent
 

@@ -18,11 +18,11 @@ from toband.supervise.launch.end_record import (
     claim_of,
     end_of,
     ended,
-    parse_outputs,
     started,
     survivors,
     time_of,
 )
+from toband.supervise.launch.step_outputs import parse_outputs
 
 few = settings(max_examples=60)
 keys = st.text(st.characters(categories=["L", "N"], include_characters="_-."), min_size=1)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from toband import stored_json
 from toband.domain.run_events import AttemptEnded, AttemptStarted
 from toband.domain.run_model import Attempt, ResourceUse, TreeCause, TreeEnding
+from toband.supervise.launch.step_outputs import parse_outputs, parse_result
 
 OUTPUTS_LOST = "the disk was full when it ended: there was no space for the outputs and the result that it handed on"
 
@@ -208,7 +208,7 @@ def ended(attempt: Attempt, record: Mapping[str, Any]) -> AttemptEnded:
         stdout_bytes=fields.whole("stdout_bytes"),
         stderr_bytes=fields.whole("stderr_bytes"),
         dropped_bytes=fields.whole("dropped"),
-        result=_result(fields.text("result", "")),
+        result=parse_result(fields.text("result", "")),
         outputs=parse_outputs(fields.text("output", "")),
     )
 
@@ -222,30 +222,3 @@ def survivors(record: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
         if not whole or not all(0 <= number <= _MOST for number in pair):
             raise fields.wrong("survivor_pids")
     return tuple((pid, start) for pid, start in pairs)
-
-
-def parse_outputs(text: str) -> dict[str, str]:
-    """`key=value` lines and `key<<WORD` … `WORD` blocks. Lines that are neither say nothing."""
-    outputs: dict[str, str] = {}
-    # Not splitlines: a form feed, or a separator of Unicode's, is part of a value.
-    lines = iter([line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")])
-    for line in lines:
-        key, equals, value = line.partition("=")
-        block, arrows, word = line.partition("<<")
-        if arrows and (not equals or len(block) < len(key)):
-            body = []
-            for inner in lines:
-                if inner == word:
-                    break
-                body.append(inner)
-            outputs[block.strip()] = "\n".join(body)
-        elif equals and key.strip():
-            outputs[key.strip()] = value
-    return outputs
-
-
-def _result(text: str) -> Any:
-    try:
-        return stored_json.parse(text)
-    except ValueError:
-        return None
