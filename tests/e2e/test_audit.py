@@ -179,6 +179,7 @@ class Calls:
                 lambda: self.access.RevokeToken(access_pb2.RevokeTokenRequest(token="ci")),
                 "ci",
             ),
+            "SystemService/Backup": (lambda: list(d.system.Backup(system_pb2.BackupRequest())), ""),
             "SystemService/CollectGarbage": (lambda: d.system.CollectGarbage(system_pb2.CollectGarbageRequest()), ""),
             "SystemService/Doctor": (lambda: d.system.Doctor(system_pb2.DoctorRequest(repair=True)), ""),
             "SystemService/Drain": (lambda: d.system.Drain(system_pb2.DrainRequest()), ""),
