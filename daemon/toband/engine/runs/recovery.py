@@ -70,7 +70,7 @@ class Recovery:
         start: Callable[[Coroutine[Any, Any, None]], object],
         restored: bool = False,
     ) -> None:
-        """`restored`: attempts that another daemon left are in a backup, and their processes are not to be touched."""
+        """`restored`: the attempts that another daemon left are those of a backup."""
         self._restored = restored
         self._active = active
         self._queue = queue
@@ -208,15 +208,12 @@ class Recovery:
         if attempt.child:
             await self._children.recover(actor, attempt)
             return
-        if self._restored and attempt.token in self._abandoned:
-            # The daemon that made the backup may run on this machine too, with the attempt's processes.
+        if attempt.token in self._abandoned:
+            # It was launched from another state directory, so a missing file proves nothing, and neither does another
+            # boot. A process of it that is found on this machine belongs to the other daemon.
             await self._take_record(attempt)
             return
         event = await self._launcher.recover(attempt)
-        if isinstance(event, AttemptVoided | AttemptLost) and attempt.token in self._abandoned:
-            # It was launched from another state directory, so its file is not here; and another boot proves nothing,
-            # since it may run on another host.
-            event = AttemptLost(step=attempt.step, token=attempt.token, error=ABANDONED, orphans=Orphans.UNKNOWN)
         match event:
             case None:
                 self.found.reattached += 1
@@ -237,7 +234,8 @@ class Recovery:
         event = await self._launcher.recorded_end(attempt)
         if event is None:
             self.found.lost += 1
-            event = AttemptLost(step=attempt.step, token=attempt.token, error=RESTORED, orphans=Orphans.UNKNOWN)
+            reason = RESTORED if self._restored else ABANDONED
+            event = AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans=Orphans.UNKNOWN)
         else:
             self.found.finished_meanwhile += 1
         self._launches.report(attempt.run_id, event)
