@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from helpers.daemon import CALL_WITHIN, Daemon, run_state
+from helpers.json_output import check_output
 from helpers.postgres import postgres_schema
 from toban.v1 import run_pb2, secret_pb2, secret_pb2_grpc
 
@@ -45,6 +46,7 @@ def moved(*arguments: str) -> dict[str, Any]:
     done = offline(*arguments, "-o", "json")
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
+    check_output("system migrate-store", answer)
     return answer
 
 

@@ -126,7 +126,7 @@ def test_people_set_show_grant_and_delete_secrets(daemon: Daemon, toban: Toban, 
         "RevokeSecretGrant",
         "DeleteSecret",
     ]
-    assert audited[2]["detail"] == "version 2, for import-*, night-*, report"
+    assert audited[2]["detail"] == "workflows=report+import-*; version 2, for import-*, night-*, report"
 
 
 def test_bad_values_are_refused_with_the_reason(toban: Toban, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from helpers.built_wheels import (
     source_before_service,
     unpacked,
 )
+from helpers.json_output import check_output
 from helpers.systemd_machine import PACKAGES, Machine, machine, missing
 from helpers.wait import wait_until
 
@@ -96,6 +97,7 @@ def data(host: Machine, *arguments: str) -> Any:
 def changes(host: Machine, *arguments: str, program: str = "toban") -> dict[str, str]:
     """What a command of the service changed: the last action by subject."""
     found = json.loads(host.run(program, "service", *arguments, "-o", "json"))
+    check_output(f"service {arguments[0]}", found)
     return {each["subject"]: each["action"] for each in found["changes"] if each["action"] != "unchanged"}
 
 

@@ -1041,14 +1041,14 @@ class BackupSummary(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     REMOVED_RUNS_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
-    LEFT_OUT_COUNT_FIELD_NUMBER: _builtins.int
+    FILES_LEFT_OUT_FIELD_NUMBER: _builtins.int
     runs: _builtins.int
     files: _builtins.int
     bytes: _builtins.int
     """Of these files, before compression."""
     removed_runs: _builtins.int
     """Runs that were deleted before their files were read: a restore leaves them out."""
-    left_out_count: _builtins.int
+    files_left_out: _builtins.int
     @_builtins.property
     def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """For people: files that could not be read, and why; at most 20 of them."""
@@ -1061,11 +1061,11 @@ class BackupSummary(_message.Message):
         bytes: _builtins.int = ...,
         removed_runs: _builtins.int = ...,
         left_out: _abc.Iterable[_builtins.str] | None = ...,
-        left_out_count: _builtins.int = ...,
+        files_left_out: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "files", b"files", "left_out", b"left_out", "left_out_count", b"left_out_count", "removed_runs", b"removed_runs", "runs", b"runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "files", b"files", "files_left_out", b"files_left_out", "left_out", b"left_out", "removed_runs", b"removed_runs", "runs", b"runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -294,7 +294,7 @@ def _backup_part(piece: BackupPiece) -> pb.BackupResponse:
                 bytes=done.bytes,
                 removed_runs=done.removed_runs,
                 left_out=map(sendable, done.left_out),
-                left_out_count=done.left_out_count,
+                files_left_out=done.files_left_out,
             )
         )
     return pb.BackupResponse(data=piece.data)

@@ -158,7 +158,7 @@ class _Work:
         self._rows = self._rows_total = self._runs = 0
         self._suspects: list[str] = []
         self._left_out: list[str] = []
-        self._left_out_count = 0
+        self._files_left_out = 0
         self._told_at = 0.0
 
     def run(self) -> None:
@@ -178,7 +178,7 @@ class _Work:
             bytes=self._archive.bytes,
             removed_runs=removed,
             left_out=self._left_out,
-            left_out_count=self._left_out_count,
+            files_left_out=self._files_left_out,
         )
         self._archive.finish(end)
         self._pieces.finish(
@@ -188,7 +188,7 @@ class _Work:
                 bytes=end.bytes,
                 removed_runs=len(removed),
                 left_out=tuple(self._left_out),
-                left_out_count=self._left_out_count,
+                files_left_out=self._files_left_out,
             )
         )
 
@@ -293,7 +293,7 @@ class _Work:
                 self._write_file(f"{top}/{path}", f"{name}/{path}")
 
     def _leave_out(self, path: str, reason: str) -> None:
-        self._left_out_count += 1
+        self._files_left_out += 1
         if len(self._left_out) < SHOWN:
             self._left_out.append(f"{path}: {reason}")
 

@@ -26,7 +26,7 @@ class BackupSummary:
     """Runs that were deleted before their files were read."""
     left_out: tuple[str, ...]
     """Files that could not be read, and why; at most some of them."""
-    left_out_count: int
+    files_left_out: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ class ArchiveEnd:
     """Runs that have rows, but were removed before their files were read."""
     left_out: list[str]
     """Paths that could not be read, and why; at most some of them."""
-    left_out_count: int
+    files_left_out: int
 
     @classmethod
     def parse(cls, known: Any) -> ArchiveEnd:

@@ -10,7 +10,7 @@ from toban.v1 import system_pb2
 from .conftest import Cli
 
 SUMMARY = system_pb2.BackupResponse(
-    summary=system_pb2.BackupSummary(runs=3, files=2, bytes=2048, left_out=["/x: permission denied"], left_out_count=3)
+    summary=system_pb2.BackupSummary(runs=3, files=2, bytes=2048, left_out=["/x: permission denied"], files_left_out=3)
 )
 
 

@@ -31,7 +31,7 @@ MANIFEST = Manifest(
     definitions=[],
     with_key=False,
 )
-END = ArchiveEnd(files=2, bytes=3, removed_runs=["r"], left_out=[], left_out_count=0)
+END = ArchiveEnd(files=2, bytes=3, removed_runs=["r"], left_out=[], files_left_out=0)
 LONG = "deep/" * 60 + "name"
 
 

@@ -57,8 +57,8 @@ def backup(
         _report(here, file, size, summary)
     for path in summary.left_out:
         complain(f"toban: warning: not in the backup: {path}")
-    if summary.left_out_count > len(summary.left_out):
-        complain(f"toban: warning: and {counted(summary.left_out_count - len(summary.left_out), 'more file')}")
+    if summary.files_left_out > len(summary.left_out):
+        complain(f"toban: warning: and {counted(summary.files_left_out - len(summary.left_out), 'more file')}")
 
 
 class _Pieces:
