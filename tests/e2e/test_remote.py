@@ -205,8 +205,13 @@ def test_a_revoked_token_ends_with_its_streams(setup: Setup) -> None:
     assert error.splitlines()[0].startswith("toban: cannot list runs: ")
     assert len(error.splitlines()) == 2
     assert "toban_" not in error
-    actions = json.loads(laptop.run("audit", "list", "--actor", "token:reader", "-o", "json")[0])
-    assert {each["outcome"] for each in actions} == {"refused"}
+
+    def outcomes() -> set[str]:
+        return {each["outcome"] for each in json.loads(laptop.run("audit", "list", *by_reader, "-o", "json")[0])}
+
+    # Refusals are recorded soon, not at once.
+    by_reader = ("--actor", "token:reader")
+    wait_until(lambda: outcomes() == {"refused"}, "the audit log has no refusal, or more than that")
     laptop.run("cancel", "waits", "--wait")
 
 
