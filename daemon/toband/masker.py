@@ -2,7 +2,7 @@
 
 Every byte that belongs to an occurrence of a form of a secret (see `secret_forms`) is covered, and every run of covered
 bytes is replaced by one `***`. In a stream, an end that may be the beginning of a form is held back until more arrives,
-for as long as that takes: what is written can be unwritten by nobody. The result therefore does not depend on the
+for as long as that takes: what is written cannot be taken back. The result therefore does not depend on the
 chunks.
 
 A search looks at pairs of bytes. It reads the data as UTF-16, so that the regular expression engine compares pairs with

@@ -420,7 +420,7 @@ class GetAccessResponse(_message.Message):
     STEP_USER_FIELD_NUMBER: _builtins.int
     steps_share_user: _builtins.bool
     """Whether steps run as the user of the daemon. Its files, with the keys of all others, are then open to them: roles
-    and secrets are no boundary against whoever defines workflows.
+    and secrets are no boundary against authors of workflows.
     """
     daemon_user: _builtins.str
     """The user of the daemon."""
@@ -684,7 +684,7 @@ class VerifyAuditRequest(_message.Message):
     KNOWN_SEQUENCE_FIELD_NUMBER: _builtins.int
     KNOWN_HASH_FIELD_NUMBER: _builtins.int
     known_sequence: _builtins.int
-    """An entry that was noted before, with its hash: whoever removes the newest entries, or computes all hashes anew, is
+    """An entry that was noted before, with its hash: removing the newest entries, or computing all hashes anew, is
     found only with it. 0: none.
     """
     known_hash: _builtins.str

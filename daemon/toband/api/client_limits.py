@@ -40,7 +40,7 @@ class ClientLimits:
     async def identified(self, peer: str, presented: bool, identify: Callable[[], Awaitable[Identity]]) -> Identity:
         """The identity of a caller. `presented`: it has a credential, which the source may not guess.
 
-        A source that has to wait for its guesses is told no more of them, but a valid credential is served: many
+        A source that has to wait gets no answer to further guesses, but a valid credential is served: many
         clients may have one address, and none can lock out the others.
         A local socket is no source: its callers have proved that they may open it.
         Raises TooManyFailuresError, RateExceededError, and what `identify` raises.

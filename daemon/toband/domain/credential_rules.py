@@ -100,7 +100,7 @@ class IssuerRules:
 
 
 def is_safe_key_url(url: str) -> bool:
-    """Whether nobody on the way can replace the keys of an issuer: https, or an address of this machine."""
+    """Whether the keys of an issuer cannot be replaced on the way: https, or an address of this machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""

@@ -72,7 +72,7 @@ class CommandProvider:
                 *words,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
-                # It may contain anything, so nobody reads it.
+                # It may contain anything, so it is not read.
                 stderr=asyncio.subprocess.DEVNULL,
                 env=self._environment(),
                 cwd="/" if sys.platform != "win32" else None,

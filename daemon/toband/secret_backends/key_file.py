@@ -31,7 +31,7 @@ _KEY_BYTES = 32
 _ID_CHARS = 16
 _LARGEST = 64 * 1024
 _HEADER = (
-    "# The keys of Toban's secrets. Whoever has this file and the database has the secrets. Keep a copy elsewhere.\n"
+    "# The keys of Toban's secrets. This file and the database together give away the secrets. Keep a copy elsewhere.\n"
 )
 
 

@@ -263,7 +263,7 @@ def _read(directory: str, name: str, what: str) -> bytes:
 
 
 def _uid(user: str, what: str) -> int:
-    """-1: whoever runs this. Raises Failure."""
+    """-1: the user who runs this. Raises Failure."""
     if not user:
         return -1
     if sys.platform == "win32":

@@ -173,7 +173,7 @@ def verify(
 ) -> None:
     """Compute all hashes again, to find changed entries.
 
-    Exits with 1 if an entry was changed, added or removed. Whoever can write the database could compute all hashes
+    Exits with 1 if an entry was changed, added or removed. A user who can write the database could compute all hashes
     anew: note the last entry elsewhere, and give it with --known the next time.
 
     \b

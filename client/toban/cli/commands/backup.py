@@ -29,7 +29,7 @@ def backup(
     file: Annotated[str, Argument(metavar="FILE", help="The file to write, or - for standard output.")],
     with_key: Annotated[
         bool,
-        Option("--with-key", help="Include the key of the secrets: whoever has the file then has their values."),
+        Option("--with-key", help="Include the key of the secrets: the file then gives away their values."),
     ] = False,
     output: OutputOption = None,
 ) -> None:

@@ -74,7 +74,7 @@ def create(
 ) -> None:
     """Create a token, and print it for the only time.
 
-    Whoever has the token has its role: keep it like a password. Without --expires it is valid until it is revoked.
+    The token gives its role to its holder: keep it like a password. Without --expires it is valid until it is revoked.
 
     \b
     Examples:
@@ -136,7 +136,7 @@ def _new_file(path: str, what: str) -> Iterator[int | None]:
 
 
 def _write(file: int, made: access_pb2.CreateTokenResponse, path: str) -> None:
-    """Raises Failure with a file that cannot be written: the token exists then, and nobody has it."""
+    """Raises Failure with a file that cannot be written: the token exists then, but is lost."""
     try:
         data = f"{made.text}\n".encode()
         while data:

@@ -26,7 +26,7 @@ class ServiceLayout:
     links: str
     """A directory of PATH, for links to the commands."""
     account: str = ""
-    """The user of the daemon; empty: whoever runs this."""
+    """The user of the daemon; empty: the user who runs this."""
     sysusers: str = ""
     tmpfiles: str = ""
 

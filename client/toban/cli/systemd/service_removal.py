@@ -103,7 +103,7 @@ class ServiceRemoval:
             link = f"{layout.links}/{name}"
             if os.path.islink(link) and os.readlink(link) == layout.program(name):
                 self._files.remove(link)
-        # The users stay, so that nobody else gets their numbers: files that they own may be anywhere.
+        # The users stay, so that no other user gets their numbers: files that they own may be anywhere.
         for path in (layout.sysusers, layout.tmpfiles):
             if path:
                 self._files.remove(path, only_ours=True)

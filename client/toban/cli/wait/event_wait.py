@@ -30,7 +30,7 @@ _WORST_FIRST: Final = (
 )
 # An event may start many runs; watching one takes a stream.
 _WATCHED_AT_ONCE: Final = 16
-# Between two looks at an event that waits for further ones.
+# Between two looks at an event that waits for more.
 _LONGEST_PAUSE: Final = 2.0
 
 

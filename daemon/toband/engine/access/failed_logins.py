@@ -57,7 +57,7 @@ class FailedLogins:
 def source_of(peer: str) -> str:
     """The source of a call from a peer as gRPC names it, such as `ipv4:10.0.0.7:4711`; empty for a local socket.
 
-    Whoever has one address of IPv6 has a whole network of them.
+    A host with one address of IPv6 has a whole network of them.
     """
     space, _, rest = peer.partition(":")
     host = rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]").partition("%")[0]

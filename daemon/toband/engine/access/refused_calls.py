@@ -14,7 +14,7 @@ from toband.engine.access.rate_limit import TokenBucket
 
 WINDOW = 60.0
 KINDS_MOST = 200
-"""Kinds of refusals that are told apart in a window."""
+"""Kinds of refusals that are counted separately in a window."""
 ENTRIES_PER_DAY = 10_000
 ENTRIES_AT_ONCE = 1_000
 _KindOfRefusal = tuple[str, str, str, str]

@@ -1,6 +1,6 @@
 """Definition guard: whether the author of definitions may store them.
 
-A definition file has no author: whoever may write it is trusted as an administrator.
+A definition file has no author: users who may write it are trusted as administrators.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class DefinitionGuard:
         return found is not None and (found.source, found.parsed) == (text.source, text.parsed)
 
     async def _last_labels(self, name: str) -> Mapping[str, str] | None:
-        """Of a definition that was deleted: whoever takes its name gets its runs, and the secrets that it was granted.
+        """Of a deleted definition: the author who takes its name gets its runs, and the secrets that it was granted.
 
         None if there never was one.
         """

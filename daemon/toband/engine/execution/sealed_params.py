@@ -52,7 +52,7 @@ class SealedParams:
         return await self.source.unseal(data, _place(run.id, name))
 
     async def keyed_digest(self, digest: str) -> str:
-        """A digest of a request with secrets in it, which nobody can compare with guesses. Raises SealError."""
+        """A digest of a request with secrets in it, which cannot be compared with guesses. Raises SealError."""
         return await self.source.keyed_digest(digest)
 
 

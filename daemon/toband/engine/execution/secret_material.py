@@ -19,7 +19,7 @@ from toband.domain.run_model import Run
 from toband.engine.execution.sealed_params import SealedParams
 from toband.ports import SecretMaterial, SecretSource
 
-# Nobody can write a placeholder that they have not seen, and no placeholder means anything in another process.
+# A placeholder cannot be guessed, and no placeholder means anything in another process.
 _MARK = secrets.token_hex(16)
 _PLACEHOLDER = re.compile(f"<{_MARK}:(secrets|params):([A-Za-z_][A-Za-z0-9_]*)>")
 

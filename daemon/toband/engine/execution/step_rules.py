@@ -20,7 +20,7 @@ _HINT = "an administrator can add it to `{}` in the daemon's configuration"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRules:
-    """Patterns such as `www-*`; None: no limit. Whoever writes definitions cannot change them."""
+    """Patterns such as `www-*`; None: no limit. Authors of definitions cannot change them."""
 
     step_user: str = ""
     """The user of steps that name none; empty: the daemon's."""

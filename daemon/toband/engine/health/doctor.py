@@ -423,8 +423,8 @@ class Doctor:
         if found.shared:
             yield _warning(
                 "step user",
-                f"steps run as {found.daemon_user}, like the daemon: roles and secrets are no boundary against whoever "
-                "defines workflows",
+                f"steps run as {found.daemon_user}, like the daemon: roles and secrets are no boundary against "
+                "users who define workflows",
                 "set `step_user` in the configuration, as the systemd unit does",
             )
         else:

@@ -61,7 +61,7 @@ class RetentionCollector:
         passes: float = PASSES,
         log_checks: float = LOG_CHECKS,
     ) -> None:
-        """`remove_audit` removes old entries of the audit log. While there is no `trust`, a pass that nobody asked for
+        """`remove_audit` removes old entries of the audit log. While there is no `trust`, a pass without a request
         removes nothing by its age.
         """
         self._trust = trust or ClockTrust(clock)

@@ -58,7 +58,7 @@ class SearchFilter:
     def matches(self, run: Run) -> bool:
         """`run` has all of its parameters."""
         for name, value in self.params.items():
-            # Nobody can find out a secret by trying values.
+            # A secret cannot be found out by trying values.
             if name not in run.params or is_sealed(run.params[name]) or to_text(run.params[name]) != value:
                 return False
         wanted = self.text.casefold()

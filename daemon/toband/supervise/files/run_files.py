@@ -119,7 +119,7 @@ class RunFiles:
         )
 
     def resolved(self, path: str) -> str:
-        """Where a path leads; itself, if that cannot be known: whoever opens it finds out."""
+        """Where a path leads; itself, if that cannot be known: opening it then fails."""
         try:
             return locate(path)
         except (OSError, ValueError):
