@@ -8,17 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from toband.domain.run_model import (
-    Attempt,
-    AttemptState,
-    ResourceUse,
-    Run,
-    RunState,
-    StepRun,
-    StepState,
-    TreeCause,
-    TreeEnding,
-)
+from toband.domain.attempt_model import Attempt, AttemptState, ResourceUse, TreeCause, TreeEnding
+from toband.domain.run_model import Run, RunState, StepRun, StepState
 from toband.ports import Request, RunChange, Store, UpdateResult, WorkflowText
 
 NOW = datetime(2026, 11, 3, 12, 30, 15, 123456, tzinfo=UTC)

@@ -20,8 +20,8 @@ from doubles.clock import SystemClock
 from doubles.sandbox import InlineSandbox
 from doubles.secrets import SecretsInMemory
 from toband.app.run_parts import RunParts
+from toband.domain.attempt_model import Attempt, Orphans, TreeCause, TreeEnding
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided, Event, not_started
-from toband.domain.run_model import Attempt, Orphans, TreeCause, TreeEnding
 from toband.domain.transition import Ids, transition
 from toband.engine.drain import DrainMode
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator

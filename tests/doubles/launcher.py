@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from toband.domain.run_model import Attempt
+from toband.domain.attempt_model import Attempt
 
 
 class ScriptedLauncher:

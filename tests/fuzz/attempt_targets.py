@@ -17,8 +17,8 @@ from typing import Any
 from fuzz.mutation import mutated_bytes, mutated_frames, mutated_json, words_of
 from fuzz.target import Check, Target, expect_type
 from helpers.supervision import new_attempt
+from toband.domain.attempt_model import Attempt, AttemptState, Orphans
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided
-from toband.domain.run_model import Attempt, AttemptState, Orphans
 from toband.engine.health.health_conditions import Health
 from toband.ports import LogKind, OutputTooLargeError
 from toband.supervise.artifacts.value_files import ValueFiles

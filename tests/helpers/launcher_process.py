@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from helpers.processes import Process, seen
 from helpers.supervision import Place, Supervision, new_attempt
-from toband.domain.run_model import Attempt
+from toband.domain.attempt_model import Attempt
 
 
 @dataclass(slots=True)

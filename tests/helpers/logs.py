@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from helpers.supervision import new_attempt
-from toband.domain.run_model import Attempt
+from toband.domain.attempt_model import Attempt
 from toband.ports import LogKind
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.shim import frames

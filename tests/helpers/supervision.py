@@ -18,8 +18,8 @@ from helpers.gate import Gate
 from helpers.processes import Process, alive, children_of, command_of, marked, seen, stat_of
 from helpers.wait import DEADLINE, wait_for
 from toban.definition import Resources, StepSandbox
+from toband.domain.attempt_model import Attempt, AttemptState, TreeCause
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptStarted, AttemptVoided, Event
-from toband.domain.run_model import Attempt, AttemptState, TreeCause
 from toband.ports import Launch, LogKind, SecretMaterial
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch.launcher import ProcessLauncher, ShimPatience

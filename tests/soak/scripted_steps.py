@@ -8,8 +8,8 @@ from random import Random
 from typing import TypeVar
 
 from doubles.engine import Processes
+from toband.domain.attempt_model import Orphans, TreeCause
 from toband.domain.run_events import AttemptLost, AttemptStarted, AttemptVoided, not_started
-from toband.domain.run_model import Orphans, TreeCause
 from toband.ports import Clock, Launch
 from toband.supervise.files.run_files import RunFiles
 

@@ -19,8 +19,8 @@ from typing import Any
 from uuid import uuid4
 
 from helpers.wait import wait_until
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event
-from toband.domain.run_model import Attempt, AttemptState
 from toband.ports import HealthStatus
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch.windows_launcher import WindowsLauncher

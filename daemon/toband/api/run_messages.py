@@ -11,23 +11,19 @@ from toban.definition import Step
 from toban.limits import MAX_LISTED_BYTES, MAX_SHOWN_BYTES, MAX_TITLE_CHARS
 from toban.safe_text import json_text, sendable
 from toban.v1 import dead_letter_pb2, run_pb2
+from toband.domain.attempt_model import Attempt, Progress, Sample, TreeEnding, Usage
 from toband.domain.plan import Plan
 from toband.domain.run_model import (
     Artifact,
-    Attempt,
     Awaited,
     DeadLetter,
     Ending,
     FinallyPart,
-    Progress,
     Run,
     RunState,
-    Sample,
     SkipReason,
     StepRun,
     StepState,
-    TreeEnding,
-    Usage,
 )
 from toband.domain.run_waits import WaitingFor, run_waits_for, step_waits_for, steps_wait_for
 from toband.domain.secret_params import shown_params

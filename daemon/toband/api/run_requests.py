@@ -14,8 +14,9 @@ from toban.definition import ParamError
 from toban.limits import MAX_KEY_CHARS, MAX_LABEL_KEY_CHARS, MAX_NOTE_CHARS, MAX_RUN_LABELS
 from toban.v1 import run_pb2 as pb
 from toband.api.request_errors import InvalidFieldError
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.domain.run_ids import first_id
-from toband.domain.run_model import Attempt, AttemptState, RunState, Trigger
+from toband.domain.run_model import RunState, Trigger
 from toband.domain.structured_lines import LogLevel
 from toband.engine.runs.run_log import LogQuery
 from toband.engine.runs.run_search import RunConditions, SearchFilter

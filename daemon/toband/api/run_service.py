@@ -16,8 +16,9 @@ from toband.api.handler import Context, streaming, unary
 from toband.api.lock_messages import LockMessages
 from toband.api.run_pages import STEPS, next_run_page, run_page
 from toband.api.run_watch_rpc import RunWatchRpc
+from toband.domain.attempt_model import Attempt
 from toband.domain.plan import Plan
-from toband.domain.run_model import Attempt, Run, RunState, StepRun
+from toband.domain.run_model import Run, RunState, StepRun
 from toband.engine.access.call_scope import visible
 from toband.engine.errors import (
     AttemptNotFoundError,

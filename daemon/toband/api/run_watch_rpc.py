@@ -9,8 +9,9 @@ from toban.v1 import run_pb2 as pb
 from toband.api import pages, run_messages, run_summary
 from toband.api.request_errors import InvalidFieldError
 from toband.api.run_pages import next_run_page, run_page
+from toband.domain.attempt_model import Progress
 from toband.domain.plan import Plan
-from toband.domain.run_model import Progress, Run
+from toband.domain.run_model import Run
 from toband.engine.errors import StoppingError
 from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.plan_cache import PlanCache

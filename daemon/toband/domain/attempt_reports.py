@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from toban.definition import ErrorClass
 from toband.domain import run_texts
+from toband.domain.attempt_model import Attempt, AttemptState, Progress, TreeCause, TreeEnding
 from toband.domain.attempt_outcomes import attempt_failed, retry_or_fail
 from toband.domain.completion_loop import check_ended
 from toband.domain.output_collection import attempt_succeeded
@@ -20,17 +21,7 @@ from toband.domain.run_events import (
     ChildEnded,
     LaunchAttempt,
 )
-from toband.domain.run_model import (
-    Attempt,
-    AttemptState,
-    EndingCause,
-    Progress,
-    RunState,
-    StepRun,
-    StepState,
-    TreeCause,
-    TreeEnding,
-)
+from toband.domain.run_model import EndingCause, RunState, StepRun, StepState
 from toband.domain.run_mutation import RunMutation
 
 _RUN_TIMEOUTS = (TreeCause.RUN_TIMEOUT, TreeCause.FINALLY_TIMEOUT)

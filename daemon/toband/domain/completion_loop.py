@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 
 from toban.definition import ErrorClass, FailurePolicy
 from toband.domain import run_texts
+from toband.domain.attempt_model import Attempt, TreeCause
 from toband.domain.attempt_outcomes import attempt_failed, fail_step, succeed_step
 from toband.domain.run_ending import end_run, step_over
 from toband.domain.run_events import AttemptEnded, IterationDue, LaunchReady, StartIterationTimer
-from toband.domain.run_model import Attempt, EndingCause, Phase, StepRun, StepState, TreeCause
+from toband.domain.run_model import EndingCause, Phase, StepRun, StepState
 from toband.domain.run_mutation import RunMutation
 from toband.domain.step_launch import launch
 

@@ -6,7 +6,7 @@ import heapq
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from toband.domain.run_model import Attempt
+from toband.domain.attempt_model import Attempt
 
 T = TypeVar("T")
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from toband.domain.run_model import Attempt, Phase, Run, StepRun, StepState, TreeCause
+from toband.domain.attempt_model import Attempt, TreeCause
+from toband.domain.run_model import Phase, Run, StepRun, StepState
 
 Rank = tuple[int, datetime, str, int]
 """Priority (highest first), age (oldest first), run and position."""

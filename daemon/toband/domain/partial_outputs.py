@@ -6,10 +6,11 @@ The attempt as stored says what follows, so a restart during the collection lose
 from __future__ import annotations
 
 from toband.domain import run_texts
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.domain.attempt_outcomes import attempt_failed
 from toband.domain.run_ending import step_over
 from toband.domain.run_events import AttemptEnded, CollectOutputs
-from toband.domain.run_model import Attempt, AttemptState, Phase, StepRun, StepState
+from toband.domain.run_model import Phase, StepRun, StepState
 from toband.domain.run_mutation import RunMutation
 
 

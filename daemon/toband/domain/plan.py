@@ -9,7 +9,8 @@ from typing import Any
 
 from toban.definition import JobType, Step, Workflow
 from toban.limits import MAX_TITLE_CHARS
-from toband.domain.run_model import CHECK, Run, SkipReason, StepRun, StepState, Trigger
+from toband.domain.attempt_model import CHECK
+from toband.domain.run_model import Run, SkipReason, StepRun, StepState, Trigger
 
 
 class Plan:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from toban.definition import ErrorClass, FailurePolicy, JobType, OnLost, Step, parse_duration
 from toban.limits import cut
 from toban.safe_text import escaped_line
+from toband.domain.attempt_model import TreeCause
 from toband.domain.run_events import AttemptEnded
-from toband.domain.run_model import StepRun, StepState, TreeCause
+from toband.domain.run_model import StepRun, StepState
 
 CLASS_OUTPUT = "toban.error_class"
 """The output with which a step sets the class of its failure."""

@@ -7,18 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from toband.domain.run_model import (
-    Artifact,
-    Attempt,
-    Awaited,
-    DeadLetter,
-    Orphans,
-    Progress,
-    ResourceUse,
-    RunState,
-    TreeCause,
-    TreeEnding,
-)
+from toband.domain.attempt_model import Attempt, Orphans, Progress, ResourceUse, TreeCause, TreeEnding
+from toband.domain.run_model import Artifact, Awaited, DeadLetter, RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

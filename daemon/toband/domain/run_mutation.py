@@ -9,10 +9,11 @@ from datetime import datetime
 
 from toban.limits import cut
 from toband.domain import run_texts
+from toband.domain.attempt_model import Attempt
 from toband.domain.plan import Plan
 from toband.domain.run_events import Effect
 from toband.domain.run_index import RunIndex
-from toband.domain.run_model import Attempt, Run, SkipReason, StepRun, StepState
+from toband.domain.run_model import Run, SkipReason, StepRun, StepState
 from toband.domain.state_table import check_step_move
 from toband.domain.step_map import StepEdit, StepMap
 from toband.domain.value_copy import Copier

@@ -10,9 +10,10 @@ from typing import assert_never
 
 from toban.definition import Step, format_duration
 from toban.definition.model.lock_order import LockConflict
+from toband.domain.attempt_model import TreeCause
 from toband.domain.retry_policy import error_said
 from toband.domain.run_events import AttemptEnded, ChildEnded
-from toband.domain.run_model import Awaited, EndingCause, Run, RunState, StepRun, TreeCause
+from toband.domain.run_model import Awaited, EndingCause, Run, RunState, StepRun
 
 TIMED_OUT = "timed out"
 RUN_TIMED_OUT = "the run's timeout passed"

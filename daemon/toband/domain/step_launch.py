@@ -10,13 +10,14 @@ from heapq import heappop, heappush
 
 from toban.definition import JobType, Step, command_line
 from toband.domain import for_each
+from toband.domain.attempt_model import CHECK, Attempt, AttemptState
 from toband.domain.run_events import (
     BeginWait,
     KeepWaiting,
     LaunchAttempt,
     StartRetryTimer,
 )
-from toband.domain.run_model import CHECK, Attempt, AttemptState, Awaited, Phase, StepRun, StepState
+from toband.domain.run_model import Awaited, Phase, StepRun, StepState
 from toband.domain.run_mutation import RunMutation
 from toband.domain.run_timers import step_timer
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from toband.domain.run_model import Progress
+from toband.domain.attempt_model import Progress
 
 PROGRESS_MESSAGE_MOST = 200
 """Characters of a progress message that are kept."""

@@ -16,6 +16,7 @@ from typing import assert_never
 
 from toban.definition import ErrorClass
 from toband.domain import for_each, run_texts
+from toband.domain.attempt_model import TreeCause
 from toband.domain.attempt_outcomes import attempt_failed, fail_step
 from toband.domain.attempt_reports import attempt_ended, attempt_lost, attempt_started, attempt_voided, child_ended
 from toband.domain.completion_loop import iteration_due
@@ -63,16 +64,7 @@ from toband.domain.run_events import (
     WaitsBegun,
 )
 from toband.domain.run_index import moving
-from toband.domain.run_model import (
-    EndingCause,
-    Phase,
-    Run,
-    RunState,
-    SkipReason,
-    StepRun,
-    StepState,
-    TreeCause,
-)
+from toband.domain.run_model import EndingCause, Phase, Run, RunState, SkipReason, StepRun, StepState
 from toband.domain.run_mutation import Ids, RunMutation
 from toband.domain.run_timers import LOOP, run_timer, step_timer
 from toband.domain.step_launch import launch

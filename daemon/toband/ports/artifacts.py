@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from toban.definition import Output
 from toban.safe_text import sendable
-from toband.domain.run_model import Artifact, Attempt
+from toband.domain.attempt_model import Attempt
+from toband.domain.run_model import Artifact
 from toband.masker import Masker
 
 

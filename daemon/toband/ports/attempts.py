@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from toband.domain.attempt_model import Attempt, AttemptState, Usage
 from toband.domain.identity import Visible
-from toband.domain.run_model import Attempt, AttemptState, Usage
 
 
 class AttemptStore(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from toband.domain.run_model import Attempt
+from toband.domain.attempt_model import Attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from toband.domain.run_model import Attempt, Progress
+from toband.domain.attempt_model import Attempt, Progress
 from toband.ports.records import RunSize
 
 PAGE = 32 * 1024

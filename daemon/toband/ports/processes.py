@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from toban.definition import Resources, StepSandbox
+from toband.domain.attempt_model import Attempt, TreeCause
 from toband.domain.run_events import Event
-from toband.domain.run_model import Attempt, TreeCause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,16 +19,9 @@ from contract.builders import (
     touched,
     with_workflow,
 )
+from toband.domain.attempt_model import AttemptState
 from toband.domain.run_index import moving
-from toband.domain.run_model import (
-    Artifact,
-    AttemptState,
-    Phase,
-    Run,
-    RunState,
-    StepRun,
-    StepState,
-)
+from toband.domain.run_model import Artifact, Phase, Run, RunState, StepRun, StepState
 from toband.ports import RunChange, Store, UpdateResult
 
 

@@ -15,9 +15,10 @@ from contract.builders import text as workflow_text
 from contract.event_builders import event_run, on, resolution, stored_event
 from contract.scheduled import reminder
 from toban.definition import DefinitionKind, Retention
+from toband.domain.attempt_model import AttemptState, TreeCause
 from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_index import moving
-from toband.domain.run_model import AttemptState, Phase, Run, RunState, SkipReason, StepRun, StepState, TreeCause
+from toband.domain.run_model import Phase, Run, RunState, SkipReason, StepRun, StepState
 from toband.ports import Counts, OwnerKind
 from toband.store import SqlStore
 from toband.store.sql import schema_revision

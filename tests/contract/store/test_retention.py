@@ -26,7 +26,8 @@ from contract.builders import (
     with_workflow,
 )
 from toban.definition import Retention
-from toband.domain.run_model import Pin, Run, Sample, Usage
+from toband.domain.attempt_model import Sample, Usage
+from toband.domain.run_model import Pin, Run
 from toband.ports import RunGoneError, RunSize, RunSpan, Store, StoredSize, WorkflowText
 
 DAY = timedelta(days=1)

@@ -22,7 +22,8 @@ from contract.builders import (
     touched,
     with_workflow,
 )
-from toband.domain.run_model import AttemptState, Run, RunState, StepRun, Trigger
+from toband.domain.attempt_model import AttemptState
+from toband.domain.run_model import Run, RunState, StepRun, Trigger
 from toband.engine.runs.run_search import RunConditions, RunSearch
 from toband.ports import ActiveRunError, Counts, IdKind, Store, StoreError
 

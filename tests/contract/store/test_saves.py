@@ -24,18 +24,8 @@ from contract.builders import (
     touched,
     with_workflow,
 )
-from toband.domain.run_model import (
-    Attempt,
-    AttemptState,
-    Ending,
-    EndingCause,
-    ErrorClass,
-    Run,
-    RunState,
-    SkipReason,
-    StepRun,
-    StepState,
-)
+from toband.domain.attempt_model import Attempt, AttemptState
+from toband.domain.run_model import Ending, EndingCause, ErrorClass, Run, RunState, SkipReason, StepRun, StepState
 from toband.ports import RunChange, Store, UpdateResult
 
 UPDATED, NOT_FOUND, WRONG_STATE = (

@@ -17,8 +17,9 @@ from contract.builders import (
     touched,
     with_workflow,
 )
+from toband.domain.attempt_model import Attempt
 from toband.domain.run_index import moving
-from toband.domain.run_model import Artifact, Attempt, Run, RunState, StepRun, StepState, Trigger
+from toband.domain.run_model import Artifact, Run, RunState, StepRun, StepState, Trigger
 from toband.ports import RunGoneError, Store
 
 

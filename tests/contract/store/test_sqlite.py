@@ -29,7 +29,8 @@ from contract.builders import (
 from contract.builders import text as workflow_text
 from contract.event_builders import new_event
 from contract.scheduled import reminder
-from toband.domain.run_model import AttemptState, DeadLetterState, Run, RunState
+from toband.domain.attempt_model import AttemptState
+from toband.domain.run_model import DeadLetterState, Run, RunState
 from toband.ports import DatabaseOwner, IdKind, StoreError
 from toband.store import SqlStore
 from toband.store.rows.retention import SPANS

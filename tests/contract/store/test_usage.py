@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from contract.builders import later, launched, save, stored_run, with_workflow
-from toband.domain.run_model import Sample, Usage
+from toband.domain.attempt_model import Sample, Usage
 from toband.ports import Store
 
 

@@ -11,26 +11,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contract.builders import change, new_id, new_run, save, stored_run, with_workflow
+from toband.domain.attempt_model import Attempt, AttemptState, Orphans, Progress, ResourceUse, TreeCause, TreeEnding
 from toband.domain.run_model import (
     Artifact,
-    Attempt,
-    AttemptState,
     Awaited,
     Ending,
     EndingCause,
     ErrorClass,
     FinallyPart,
-    Orphans,
     Phase,
-    Progress,
-    ResourceUse,
     Run,
     RunState,
     SkipReason,
     StepRun,
     StepState,
-    TreeCause,
-    TreeEnding,
     Trigger,
 )
 from toband.ports import Store, UpdateResult

@@ -11,8 +11,9 @@ import pytest
 from contract.builders import NOW, launched, save, stored_run, text, with_workflow
 from contract.scheduled import entry
 from toban.definition import DefinitionKind
+from toband.domain.attempt_model import AttemptState
 from toband.domain.identity import Narrowing, Visible
-from toband.domain.run_model import AttemptState, Run, RunState
+from toband.domain.run_model import Run, RunState
 from toband.ports import IdKind, Store
 
 NAMES = ("nightly-a", "nightly_b", "nightly-10", "Nightly-a", "deploy", "deploy-web", "x")

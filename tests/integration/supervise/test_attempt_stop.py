@@ -10,7 +10,7 @@ from helpers.processes import gone, seen, stat_of
 from helpers.steps import DAEMONISING, background, lurker_argv, python, shell
 from helpers.supervision import Supervision, new_attempt
 from helpers.wait import DEADLINE, wait_for
-from toband.domain.run_model import Attempt, TreeCause
+from toband.domain.attempt_model import Attempt, TreeCause
 
 
 async def test_a_running_step_is_ended(supervision: Supervision) -> None:

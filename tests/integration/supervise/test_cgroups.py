@@ -16,7 +16,7 @@ from helpers.steps import DAEMONISING, STORMING, lurker_argv, python, shell
 from helpers.supervision import Opener, Place, Supervision, new_attempt
 from helpers.wait import wait_for, wait_until
 from toban.definition import Resources
-from toband.domain.run_model import Attempt, TreeCause
+from toband.domain.attempt_model import Attempt, TreeCause
 from toband.supervise.shim import cgroups
 from toband.supervise.shim.cgroups import Cgroups
 

@@ -12,8 +12,8 @@ from helpers.processes import gone, kill, seen, state_of
 from helpers.steps import DAEMONISING, HOPPING, lurker_argv, python, shell
 from helpers.supervision import Supervision, new_attempt
 from helpers.wait import wait_for
+from toband.domain.attempt_model import Attempt, TreeCause
 from toband.domain.run_events import AttemptEnded, AttemptVoided
-from toband.domain.run_model import Attempt, TreeCause
 
 
 async def test_a_killed_shim_is_lost_and_the_spawner_ends_what_it_left(

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.steps import python, shell
 from helpers.supervision import RUN, Opener, Supervision, new_attempt
-from toband.domain.run_model import TreeCause
+from toband.domain.attempt_model import TreeCause
 from toband.ports import LogKind
 
 

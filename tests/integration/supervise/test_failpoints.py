@@ -16,8 +16,8 @@ from helpers.steps import shell
 from helpers.supervision import Opener, Supervision, new_attempt
 from helpers.wait import wait_for
 from toband import failpoints
+from toband.domain.attempt_model import TreeCause
 from toband.domain.run_events import AttemptLost
-from toband.domain.run_model import TreeCause
 from toband.ports import LogKind
 from toband.supervise.launch import shim_watch
 from toband.supervise.launch.launcher import ShimPatience

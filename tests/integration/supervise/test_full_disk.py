@@ -14,7 +14,7 @@ from helpers.steps import shell
 from helpers.supervision import RUN, Opener, Place, new_attempt
 from helpers.wait import wait_for
 from toband import failpoints
-from toband.domain.run_model import TreeCause
+from toband.domain.attempt_model import TreeCause
 from toband.ports import LogKind
 
 SIZE = 1024 * 1024

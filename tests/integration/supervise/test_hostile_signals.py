@@ -10,8 +10,8 @@ from helpers.processes import alive, gone, kill, seen, state_of
 from helpers.steps import python, shell
 from helpers.supervision import Opener, Supervision
 from helpers.wait import wait_for
+from toband.domain.attempt_model import TreeCause
 from toband.domain.run_events import AttemptEnded, AttemptLost
-from toband.domain.run_model import TreeCause
 from toband.supervise.launch import shim_watch
 from toband.supervise.launch.launcher import ShimPatience
 

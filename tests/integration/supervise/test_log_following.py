@@ -8,7 +8,7 @@ from helpers.processes import kill
 from helpers.steps import PRINTING, printed_by, python, shell
 from helpers.supervision import RUN, Supervision
 from helpers.wait import wait_for
-from toband.domain.run_model import Attempt
+from toband.domain.attempt_model import Attempt
 from toband.ports import LogKind
 from toband.supervise.logs.log_reader import LogReader
 

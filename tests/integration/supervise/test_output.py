@@ -8,7 +8,7 @@ import os
 from helpers.processes import stat_of
 from helpers.steps import PRINTING, printed_by, python, shell
 from helpers.supervision import Supervision
-from toband.domain.run_model import TreeCause
+from toband.domain.attempt_model import TreeCause
 from toband.ports import LogKind
 from toband.supervise.shim import frames
 

@@ -13,8 +13,8 @@ from helpers.processes import alive, gone, kill, seen, state_of
 from helpers.steps import shell
 from helpers.supervision import RUN, Opener, Place, Supervision, new_attempt
 from helpers.wait import wait_for
+from toband.domain.attempt_model import Attempt, TreeCause
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided
-from toband.domain.run_model import Attempt, TreeCause
 
 GATED = 'echo x >> witness; echo before; read x < "$1"; echo after; exit 7'
 ABANDONED_CLAIM = """

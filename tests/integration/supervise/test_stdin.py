@@ -12,7 +12,7 @@ import pytest
 from helpers.steps import python, shell
 from helpers.supervision import RUN, Supervision, new_attempt
 from toban.definition import Resources
-from toband.domain.run_model import TreeCause
+from toband.domain.attempt_model import TreeCause
 from toband.ports import LogKind
 
 MEBIBYTE = "0123456789abcde\n" * 65536

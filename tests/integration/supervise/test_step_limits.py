@@ -12,7 +12,7 @@ from helpers.steps import python, shell
 from helpers.supervision import Opener, Supervision, new_attempt
 from helpers.wait import wait_for
 from toban.definition import Resources
-from toband.domain.run_model import TreeCause
+from toband.domain.attempt_model import TreeCause
 from toband.ports import LogKind
 from toband.supervise.shim.shim import oom_kills
 

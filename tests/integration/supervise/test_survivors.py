@@ -12,7 +12,7 @@ from helpers.processes import alive, gone, seen
 from helpers.steps import python, shell
 from helpers.supervision import Opener, Supervision, new_attempt
 from helpers.wait import wait_for, wait_until
-from toband.domain.run_model import TreeCause
+from toband.domain.attempt_model import TreeCause
 from toband.supervise.launch.launcher import ShimPatience
 
 MIB = 1024 * 1024

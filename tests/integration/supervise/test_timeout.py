@@ -10,8 +10,8 @@ from helpers.processes import alive, children_of, gone, seen, state_of
 from helpers.steps import DAEMONISING, HOPPING, STORMING, background, lurker_argv, python, shell
 from helpers.supervision import Supervision
 from helpers.wait import DEADLINE
+from toband.domain.attempt_model import Attempt, TreeCause
 from toband.domain.run_events import AttemptEnded
-from toband.domain.run_model import Attempt, TreeCause
 
 
 async def test_a_daemonised_grandchild_ends_and_a_bystander_like_it_lives(

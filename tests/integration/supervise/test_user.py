@@ -12,7 +12,7 @@ from helpers.steps import shell
 from helpers.supervision import RUN, Place, Supervision, new_attempt
 from helpers.wait import wait_for
 from toban.definition import Output, Resources
-from toband.domain.run_model import TreeCause
+from toband.domain.attempt_model import TreeCause
 from toband.ports import ArtifactError, Collect, LogKind, Placement
 from toband.supervise.artifacts.artifact_store import ArtifactFiles
 

@@ -13,12 +13,11 @@ from helpers.messages import waits_for
 from toban.definition import ErrorClass, JobType, parse
 from toban.v1 import dead_letter_pb2, run_pb2
 from toband.api import run_messages, run_summary
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.domain.plan import Plan
 from toband.domain.run_events import Event, name_of_type
 from toband.domain.run_model import (
     Artifact,
-    Attempt,
-    AttemptState,
     DeadLetter,
     DeadLetterState,
     Ending,

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.domain.fair_queue import FairQueue
-from toband.domain.run_model import Attempt, AttemptState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

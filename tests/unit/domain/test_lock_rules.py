@@ -9,17 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toband.domain.attempt_model import Attempt, AttemptState, Orphans, TreeCause, TreeEnding
 from toband.domain.lock_rules import LockRequest, LockUser, grantable, keeps_locks, left_processes
-from toband.domain.run_model import (
-    Attempt,
-    AttemptState,
-    Orphans,
-    Phase,
-    StepRun,
-    StepState,
-    TreeCause,
-    TreeEnding,
-)
+from toband.domain.run_model import Phase, StepRun, StepState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

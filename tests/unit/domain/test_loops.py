@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from toband.domain import run_texts
+from toband.domain.attempt_model import AttemptState
 from toband.domain.run_events import (
     CancelRequested,
     CollectionFailed,
@@ -24,7 +25,7 @@ from toband.domain.run_events import (
     StepTimeoutPassed,
     StopCollection,
 )
-from toband.domain.run_model import Artifact, AttemptState, ErrorClass, Phase, RunState, StepState
+from toband.domain.run_model import Artifact, ErrorClass, Phase, RunState, StepState
 
 from .case_player import simulate
 from .simulator import EPOCH, Simulator

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from toband.domain.attempt_model import TreeCause, TreeEnding
 from toband.domain.plan import Plan
 from toband.domain.run_events import (
     AttemptEnded,
@@ -17,7 +18,7 @@ from toband.domain.run_events import (
     RunStarted,
     StepEvaluated,
 )
-from toband.domain.run_model import Run, RunState, TreeCause, TreeEnding, Trigger
+from toband.domain.run_model import Run, RunState, Trigger
 from toband.domain.transition import Ids, transition
 
 from .simulator import EPOCH

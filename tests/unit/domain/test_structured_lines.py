@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toband.domain.run_model import Progress
+from toband.domain.attempt_model import Progress
 from toband.domain.structured_lines import (
     MESSAGE_BYTES,
     PROGRESS_MESSAGE_MOST,

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toban.definition import JobType
+from toband.domain.attempt_model import AttemptState, Orphans, TreeCause, TreeEnding
 from toband.domain.retry_policy import classify
 from toband.domain.run_events import (
     AttemptEnded,
@@ -25,16 +26,7 @@ from toband.domain.run_events import (
     RunTimeoutPassed,
     not_started,
 )
-from toband.domain.run_model import (
-    AttemptState,
-    ErrorClass,
-    Orphans,
-    Phase,
-    RunState,
-    StepState,
-    TreeCause,
-    TreeEnding,
-)
+from toband.domain.run_model import ErrorClass, Phase, RunState, StepState
 from toband.domain.state_table import PHASES, RUN_MOVES
 from toband.domain.transition import transition
 

@@ -15,9 +15,10 @@ from doubles.clock import Clock
 from doubles.secrets import SecretsInMemory
 from helpers.wait import wait_for
 from toban.definition import JobType, Step, Workflow
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.domain.plan import Plan
 from toband.domain.run_events import CollectionFailed, CollectionStopped, Event, OutputsCollected
-from toband.domain.run_model import Artifact, Attempt, AttemptState, Run
+from toband.domain.run_model import Artifact, Run
 from toband.engine.execution import artifact_collection as module
 from toband.engine.execution.artifact_collection import CONDITION, Collection
 from toband.engine.execution.sealed_params import SealedParams

@@ -19,7 +19,8 @@ from doubles.clock import Clock
 from doubles.conditions import Conditions
 from helpers.wait import wait_for
 from toban.definition import parse
-from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun, StepState
+from toband.domain.attempt_model import Attempt, AttemptState
+from toband.domain.run_model import Run, RunState, StepRun, StepState
 from toband.engine.retention.clock_trust import ClockTrust
 from toband.engine.retention.collector import RetentionCollector
 from toband.engine.retention.retention_policy import Collected, Rules

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from doubles.locks import run_locks
 from toban.definition import JobType, Overlap, Step, Workflow
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.domain.lock_rules import LockUser
 from toband.domain.plan import Plan
 from toband.domain.run_events import CancelRequested, RunStarted
-from toband.domain.run_model import Attempt, AttemptState, Run
+from toband.domain.run_model import Run
 from toband.engine.runs.deadlock_watch import DeadlockWatch
 from toband.engine.runs.run_queue import RunQueue
 

@@ -21,10 +21,11 @@ from doubles.launcher import ScriptedLauncher
 from doubles.locks import run_locks
 from helpers.wait import wait_for
 from toban.definition import Input, JobType, RenderError, Step, Workflow
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.domain.lock_rules import LockRequest, LockUser
 from toband.domain.plan import Plan
 from toband.domain.run_events import AttemptEnded, AttemptVoided, Event
-from toband.domain.run_model import Attempt, AttemptState, Run
+from toband.domain.run_model import Run
 from toband.engine.execution.dispatcher import CONDITION, Dispatcher
 from toband.engine.health.health_conditions import Health
 from toband.ports import StoreError, StoreTakenOverError

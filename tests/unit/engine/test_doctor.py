@@ -13,7 +13,8 @@ from contract.builders import save, with_workflow
 from doubles.clock import Clock
 from doubles.host import MIB, FakeDescriptors, FakeDisk
 from doubles.store import FaultyStore
-from toband.domain.run_model import Attempt, AttemptState, Run, RunState, StepRun
+from toband.domain.attempt_model import Attempt, AttemptState
+from toband.domain.run_model import Run, RunState, StepRun
 from toband.engine.access.audit_log import AuditLog
 from toband.engine.health import doctor as module
 from toband.engine.health.doctor import Doctor, Finding, FindingStatus

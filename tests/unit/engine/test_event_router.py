@@ -20,6 +20,7 @@ from doubles.sandbox import InlineSandbox
 from doubles.store import FaultyStore
 from helpers.wait import wait_for
 from toban.definition import DefinitionKind, Overlap
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.domain.emitted_events import (
     DEPTH_MOST,
     Cause,
@@ -31,15 +32,7 @@ from toband.domain.emitted_events import (
     Listener,
 )
 from toband.domain.not_started import NotStarted, NotStartedReason
-from toband.domain.run_model import (
-    Attempt,
-    AttemptState,
-    Run,
-    RunState,
-    StepRun,
-    StepState,
-    Trigger,
-)
+from toband.domain.run_model import Run, RunState, StepRun, StepState, Trigger
 from toband.engine.caller import CallOrigin, OriginLookup
 from toband.engine.drain import DrainMode
 from toband.engine.errors import (

@@ -18,6 +18,7 @@ from doubles.locks import run_locks
 from doubles.store import FaultyStore
 from helpers.wait import wait_for
 from toban.definition import JobType, Step, Workflow
+from toband.domain.attempt_model import AttemptState, TreeCause, TreeEnding
 from toband.domain.plan import Plan
 from toband.domain.run_events import (
     AttemptEnded,
@@ -31,15 +32,7 @@ from toband.domain.run_events import (
     RunStarted,
     name_of_type,
 )
-from toband.domain.run_model import (
-    AttemptState,
-    Run,
-    RunState,
-    StepRun,
-    StepState,
-    TreeCause,
-    TreeEnding,
-)
+from toband.domain.run_model import Run, RunState, StepRun, StepState
 from toband.engine.execution.run_actor import RunActor
 from toband.engine.health import internal_errors
 from toband.engine.health.health_conditions import Health

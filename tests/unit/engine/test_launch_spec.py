@@ -18,17 +18,9 @@ import pytest
 from doubles.sandbox import InlineSandbox
 from toban.definition import NO_EVENT, RenderError, Resources, parse
 from toban.limits import MAX_SEEN_BYTES
+from toband.domain.attempt_model import Attempt, AttemptState, Progress, TreeCause
 from toband.domain.plan import Plan
-from toband.domain.run_model import (
-    Attempt,
-    AttemptState,
-    Progress,
-    Run,
-    RunState,
-    StepState,
-    TreeCause,
-    Trigger,
-)
+from toband.domain.run_model import Run, RunState, StepState, Trigger
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.execution.launch_spec import Rooms, TimeLeft
 from toband.engine.execution.template_scope import STDOUT_LIMIT, TemplateScope

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.logs import WrittenLog, joined
-from toband.domain.run_model import Attempt, AttemptState, Run, RunState
+from toband.domain.attempt_model import Attempt, AttemptState
+from toband.domain.run_model import Run, RunState
 from toband.domain.structured_lines import LineFilter, LogLevel, LogMessage
 from toband.engine.errors import BadPositionError
 from toband.engine.run_notifier import RunNotifier

@@ -9,7 +9,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from toband.domain.run_model import Attempt, AttemptState, Progress, Run, RunState, StepRun, StepState
+from toband.domain.attempt_model import Attempt, AttemptState, Progress
+from toband.domain.run_model import Run, RunState, StepRun, StepState
 from toband.engine.runs.run_progress import FRESH, LOGS_AT_ONCE, RunProgress
 
 NOW = datetime.now(UTC)

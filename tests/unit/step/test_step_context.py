@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import toban.step
 from toban.definition import NO_EVENT, ErrorClass
 from toban.step import errors, step_context
-from toband.domain.run_model import Progress
+from toband.domain.attempt_model import Progress
 from toband.domain.structured_lines import LineFilter
 from toband.supervise.launch.step_outputs import parse_outputs
 

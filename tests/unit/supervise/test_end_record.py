@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.supervision import new_attempt
-from toband.domain.run_model import TreeCause
+from toband.domain.attempt_model import TreeCause
 from toband.supervise.launch.end_record import (
     OUTPUTS_LOST,
     RecordError,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toband.domain.run_model import Progress
+from toband.domain.attempt_model import Progress
 from toband.supervise.logs.progress_tail import TAIL, progress_before
 from toband.supervise.shim import frames
 

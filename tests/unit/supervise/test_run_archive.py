@@ -18,7 +18,7 @@ import pytest
 from helpers.logs import WrittenLog
 from helpers.supervision import RUN, new_attempt
 from helpers.wait import DEADLINE, wait_for
-from toband.domain.run_model import Attempt, AttemptState
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.ports import LogKind, StoppedError
 from toband.supervise.artifacts.value_files import ValueFiles
 from toband.supervise.files.run_directories import remove_tree, size_on_disk

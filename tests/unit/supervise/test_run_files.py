@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from toband.domain.run_model import Attempt, AttemptState
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.supervise.artifacts.value_files import ValueFiles
 from toband.supervise.files.run_files import RunFiles
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toband.domain.run_model import Attempt, AttemptState
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.engine.execution.dispatcher import PASSING
 from toband.supervise.artifacts.value_files import ValueFiles
 from toband.supervise.files.run_files import RunFiles

@@ -16,8 +16,8 @@ import structlog
 from toban.definition import RenderError, format_duration
 from toband import failpoints
 from toband.backoff import Backoff
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.domain.run_events import CollectionFailed, CollectionStopped, OutputsCollected
-from toband.domain.run_model import Attempt, AttemptState
 from toband.engine.bounded_work import bounded
 from toband.engine.execution.artifact_flow import ArtifactFlow
 from toband.engine.execution.dispatcher import PASSING

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from toban.definition import Input, Output, is_directory
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.domain.plan import Plan
-from toband.domain.run_model import Artifact, Attempt, AttemptState, Run, StepRun
+from toband.domain.run_model import Artifact, Run, StepRun
 from toband.engine.execution.launch_spec import Rooms
 from toband.masker import Masker
 from toband.ports import Artifacts, Collect, Placement

@@ -23,11 +23,11 @@ from toban.limits import MAX_ERROR_CHARS
 from toband import failpoints
 from toband.backoff import Backoff
 from toband.domain import run_texts
+from toband.domain.attempt_model import CHECK, Attempt
 from toband.domain.fair_queue import FairQueue
 from toband.domain.lock_rules import LockUser
 from toband.domain.retry_policy import OWN_OUTPUTS
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
-from toband.domain.run_model import CHECK, Attempt
 from toband.domain.secret_params import shown_params
 from toband.engine.bounded_work import bounded
 from toband.engine.execution.artifact_flow import ArtifactFlow

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import toban.step
 from toban.definition import JobType, Rendered, RenderError, Step, references, render, secret_references
+from toband.domain.attempt_model import Attempt, TreeCause
 from toband.domain.plan import Plan
-from toband.domain.run_model import Attempt, Run, TreeCause
+from toband.domain.run_model import Run
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.execution.secret_material import with_placeholders, without_secrets
 from toband.engine.execution.step_rules import NO_RULES, StepRules

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import structlog
 
 from toband.backoff import Backoff
+from toband.domain.attempt_model import Orphans
 from toband.domain.lock_rules import LockLeftover
 from toband.domain.plan import Plan
 from toband.domain.run_events import (
@@ -25,7 +26,7 @@ from toband.domain.run_events import (
     name_of,
     name_of_type,
 )
-from toband.domain.run_model import Orphans, Run
+from toband.domain.run_model import Run
 from toband.domain.transition import Ids, transition
 from toband.engine.health.internal_errors import unexpected
 from toband.engine.system_events import SystemEvents

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from toban.definition.model.lock_order import LockConflict, lock_conflict
+from toband.domain.attempt_model import Attempt
 from toband.domain.lock_rules import LockLeftover, LockRequest, LockUser, keeps_locks, left_processes, rank_of
-from toband.domain.run_model import Attempt, Run, RunState, StepRun
+from toband.domain.run_model import Run, RunState, StepRun
 from toband.engine.execution.lock_table import LockTable
 from toband.engine.execution.run_actor import RunActor
 

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from toband.domain.attempt_model import Attempt
 from toband.domain.run_index import step_of
-from toband.domain.run_model import Attempt
 from toband.engine.caller import CallOrigin
 from toband.engine.execution.run_actor import RunActor
 from toband.engine.execution.secret_material import StepSecrets, has_secrets

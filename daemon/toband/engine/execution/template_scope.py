@@ -9,8 +9,9 @@ from typing import Any
 
 from toban.definition import NO_EVENT, NO_ITEM, RenderError, Scope, format_size
 from toban.limits import MAX_SEEN_BYTES, weight
+from toband.domain.attempt_model import CHECK, Attempt, AttemptState
 from toband.domain.plan import Plan
-from toband.domain.run_model import CHECK, Attempt, AttemptState, Run, StepRun, StepState
+from toband.domain.run_model import Run, StepRun, StepState
 from toband.domain.secret_params import shown_params
 from toband.ports import LogKind, Logs, OutputTooLargeError, Values
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 import structlog
 
 from toban.quantity_text import counted, size_text
-from toband.domain.run_model import Attempt, AttemptState
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.engine.access.audit_log import TAIL, AuditLog
 from toband.engine.health.admission import inode_reserve_of, reserve_of
 from toband.engine.health.host_monitor import DESCRIPTORS_SHARE

@@ -14,8 +14,9 @@ import structlog
 from toban.definition import ParamError, RenderError
 from toband import failpoints
 from toband.backoff import LONGEST_PAUSE
+from toband.domain.attempt_model import Attempt
 from toband.domain.run_events import CancelRequested, ChildEnded, not_started
-from toband.domain.run_model import Attempt, Run
+from toband.domain.run_model import Run
 from toband.engine.errors import EngineError, WorkflowRecursionError
 from toband.engine.execution.child_locks import ChildLocks, LockOrderError
 from toband.engine.execution.launch_spec import Rooms, call_params

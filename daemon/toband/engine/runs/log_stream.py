@@ -7,7 +7,8 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from toband.domain.run_model import CHECK, Attempt, AttemptState, Run, RunState
+from toband.domain.attempt_model import CHECK, Attempt, AttemptState
+from toband.domain.run_model import Run, RunState
 from toband.engine.errors import RunNotFoundError, StepNotFoundError, StoppingError
 from toband.engine.execution.dispatcher import Dispatcher
 from toband.engine.run_notifier import RunNotifier, RunWatch

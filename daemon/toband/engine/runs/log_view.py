@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from toband.domain.run_model import Progress
+from toband.domain.attempt_model import Progress
 from toband.domain.structured_lines import LineFilter, LogLevel, LogMessage, Segment, shown
 from toband.ports import LogKind, LogPage, LogPiece
 

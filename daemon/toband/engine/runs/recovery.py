@@ -11,8 +11,9 @@ from typing import Any
 import structlog
 
 from toband.backoff import Backoff
+from toband.domain.attempt_model import Attempt, Orphans
 from toband.domain.run_events import AttemptLost, AttemptVoided
-from toband.domain.run_model import Attempt, Orphans, RunState
+from toband.domain.run_model import RunState
 from toband.domain.transition import effects_of
 from toband.engine.execution.dispatcher import Dispatcher
 from toband.engine.execution.lock_leftovers import LockLeftovers

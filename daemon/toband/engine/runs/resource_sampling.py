@@ -12,7 +12,7 @@ from datetime import datetime
 
 import structlog
 
-from toband.domain.run_model import Sample, Usage
+from toband.domain.attempt_model import Sample, Usage
 from toband.ports import AttemptStore, Clock, Meter, MeterReading, StoreError
 
 TICK = 1.0

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from toband.domain.run_model import Attempt, AttemptState
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.domain.structured_lines import LogLevel
 from toband.engine.errors import BadPositionError, LogExpiredError
 from toband.engine.runs.log_position import LogPosition

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from toband.domain import run_index
-from toband.domain.run_model import Attempt, Progress, Run, StepRun
+from toband.domain.attempt_model import Attempt, Progress
+from toband.domain.run_model import Run, StepRun
 from toband.engine.runs.registry import ActiveRuns
 from toband.ports import Logs
 

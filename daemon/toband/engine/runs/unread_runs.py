@@ -11,9 +11,10 @@ from typing import Any, assert_never
 
 import structlog
 
+from toband.domain.attempt_model import Attempt
 from toband.domain.lock_rules import LockLeftover, LockUser
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event
-from toband.domain.run_model import Attempt, Run, RunState
+from toband.domain.run_model import Run, RunState
 from toband.engine.execution.lock_table import LockTable
 from toband.engine.health.internal_errors import unexpected
 from toband.ports import Clock, Launcher, Store

@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, delete, insert, literal_column, select, text
 
+from toband.domain.attempt_model import Attempt, AttemptState, Sample, Usage
 from toband.domain.identity import Visible
-from toband.domain.run_model import Attempt, AttemptState, Sample, Usage
 from toband.store.sql import ownership
 from toband.store.sql.columns import from_micros, to_micros
 from toband.store.sql.keyset_paging import unindexed

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 
-from toband.domain.run_model import Attempt, StepRun
+from toband.domain.attempt_model import Attempt
+from toband.domain.run_model import StepRun
 from toband.ports import RunChange, UpdateResult
 from toband.store.rows import event_rows
 from toband.store.rows.event_deduplication import append_events

@@ -12,29 +12,23 @@ from operator import attrgetter
 from typing import Any
 
 from toban.limits import MAX_LISTED_BYTES, cut
+from toband.domain.attempt_model import Attempt, AttemptState, Orphans, Progress, ResourceUse, TreeCause, TreeEnding
 from toband.domain.lock_rules import LockLeftover
 from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import (
     INSTANCE_BITS,
     Artifact,
-    Attempt,
-    AttemptState,
     Awaited,
     DeadLetter,
     Ending,
     EndingCause,
     FinallyPart,
-    Orphans,
     Phase,
     Pin,
-    Progress,
-    ResourceUse,
     Run,
     RunState,
     StepRun,
     StepState,
-    TreeCause,
-    TreeEnding,
 )
 from toband.store.sql.columns import from_micros, printable, to_json, to_micros
 from toband.store.sql.tables import dead_letters, process_executions, runs, step_runs

@@ -26,19 +26,11 @@ from sqlalchemy import (
     text,
 )
 
-from toban.definition import DefinitionKind
+from toban.definition import DefinitionKind, ErrorClass
+from toband.domain.attempt_model import AttemptState
 from toband.domain.emitted_events import EventRunOutcome, EventSource, EventState
 from toband.domain.not_started import NotStartedReason
-from toband.domain.run_model import (
-    AttemptState,
-    DeadLetterState,
-    EndingCause,
-    ErrorClass,
-    RunState,
-    SkipReason,
-    StepState,
-    Trigger,
-)
+from toband.domain.run_model import DeadLetterState, EndingCause, RunState, SkipReason, StepState, Trigger
 from toband.domain.schedule_model import FireOutcome
 from toband.store.sql.columns import JsonText, Key, Micros, Name, Prose
 from toband.store.sql.partial_indexes import partial_index, set_conditions

@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mappin
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from toband.domain.run_model import Artifact, Attempt
+from toband.domain.attempt_model import Attempt
+from toband.domain.run_model import Artifact
 from toband.ports import (
     ArtifactError,
     Collect,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toband import stored_json
-from toband.domain.run_model import Attempt
+from toband.domain.attempt_model import Attempt
 from toband.supervise.files.run_files import RunFiles, private, sync_directory
 
 NEW_SUFFIX = ".values.new"

@@ -26,7 +26,7 @@ from functools import cache
 from typing import Any
 
 from toban.safe_text import json_text
-from toband.domain.run_model import Attempt
+from toband.domain.attempt_model import Attempt
 from toband.supervise.shim.trusted_path import ForbiddenLocationError, locate
 
 _DEVICE = re.compile("con|prn|aux|nul|(com|lpt)[0-9]", re.IGNORECASE)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import toband
-from toband.domain.run_model import Attempt
+from toband.domain.attempt_model import Attempt
 from toband.ports import (
     AttemptSeen,
     ClockReading,

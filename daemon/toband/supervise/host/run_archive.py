@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import structlog
 
-from toband.domain.run_model import Attempt, AttemptState
+from toband.domain.attempt_model import Attempt, AttemptState
 from toband.ports import RunSize, StoppedError, Stray
 from toband.supervise.artifacts import value_files
 from toband.supervise.files.run_directories import remove_tree, size_on_disk

@@ -17,8 +17,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
+from toband.domain.attempt_model import Attempt, AttemptState, Orphans, Progress
 from toband.domain.run_events import AttemptLost, AttemptStarted, AttemptVoided, Event, not_started
-from toband.domain.run_model import Attempt, AttemptState, Orphans, Progress
 from toband.ports import Clock, Conditions, HealthStatus
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch import end_record

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from toband.domain.attempt_model import Attempt, ResourceUse, TreeCause, TreeEnding
 from toband.domain.run_events import AttemptEnded, AttemptStarted
-from toband.domain.run_model import Attempt, ResourceUse, TreeCause, TreeEnding
 from toband.supervise.launch.step_outputs import parse_outputs, parse_result
 
 OUTPUTS_LOST = "the disk was full when it ended: there was no space for the outputs and the result that it handed on"

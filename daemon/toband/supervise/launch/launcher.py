@@ -21,9 +21,9 @@ from typing import Any
 import structlog
 
 from toband import failpoints
+from toband.domain.attempt_model import Attempt, Orphans, TreeCause
 from toband.domain.fair_queue import FairQueue
 from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
-from toband.domain.run_model import Attempt, Orphans, TreeCause
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch import shim_watch, step_limits

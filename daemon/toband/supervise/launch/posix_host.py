@@ -11,7 +11,7 @@ import fcntl
 import os
 from typing import Any, NamedTuple
 
-from toband.domain.run_model import Attempt, Orphans
+from toband.domain.attempt_model import Attempt, Orphans
 from toband.supervise.launch.claim_holders import Holders
 from toband.supervise.launch.end_record import Claim
 from toband.supervise.shim import cgroups, process_tree

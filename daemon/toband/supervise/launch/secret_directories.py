@@ -13,7 +13,7 @@ import secrets
 import sys
 from collections.abc import Collection
 
-from toband.domain.run_model import Attempt
+from toband.domain.attempt_model import Attempt
 from toband.supervise.files.file_user import owner_of
 from toband.supervise.files.run_directories import remove_tree
 from toband.supervise.files.run_files import RunFiles

@@ -22,7 +22,7 @@ from typing import Protocol
 
 import structlog
 
-from toband.domain.run_model import Attempt, TreeCause
+from toband.domain.attempt_model import Attempt, TreeCause
 from toband.supervise.shim import cgroups, process_tree
 from toband.supervise.shim.cgroups import Cgroups
 

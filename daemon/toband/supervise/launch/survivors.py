@@ -9,7 +9,7 @@ if sys.platform == "win32":
 
 import asyncio
 
-from toband.domain.run_model import Attempt
+from toband.domain.attempt_model import Attempt
 from toband.ports import Conditions, HealthStatus
 from toband.supervise.launch.end_record import EndRecord
 from toband.supervise.shim import process_tree

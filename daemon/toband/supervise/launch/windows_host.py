@@ -9,7 +9,7 @@ if sys.platform != "win32":
 
 from typing import Any, NamedTuple
 
-from toband.domain.run_model import Attempt, Orphans
+from toband.domain.attempt_model import Attempt, Orphans
 from toband.supervise.launch.end_record import Claim
 from toband.supervise.shim.windows import win32
 from toband.supervise.shim.windows.attempt_file import claim

@@ -20,8 +20,8 @@ import structlog
 
 import toband
 from toband import failpoints
+from toband.domain.attempt_model import Attempt, Orphans, TreeCause
 from toband.domain.run_events import AttemptLost, AttemptVoided, Event, not_started
-from toband.domain.run_model import Attempt, Orphans, TreeCause
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch.attempt_probe import LOOK_AGAIN, AttemptProbe

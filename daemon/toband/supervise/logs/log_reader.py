@@ -8,7 +8,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from toband.domain.run_model import Attempt, Progress
+from toband.domain.attempt_model import Attempt, Progress
 from toband.domain.structured_lines import LineFilter, Segment, shown
 from toband.ports import PAGE, LogKind, LogPage, LogPiece, OutputEnd, OutputTooLargeError
 from toband.supervise.files.run_files import RunFiles

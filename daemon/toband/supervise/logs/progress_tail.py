@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 from toband.domain import structured_lines
-from toband.domain.run_model import Progress
+from toband.domain.attempt_model import Progress
 from toband.supervise.shim import frames
 
 TAIL = 64 * 1024
