@@ -34,25 +34,20 @@ from toban.definition.model.event_triggers import (
     check_event_type,
 )
 from toban.definition.model.grant import AuthorLimits, Grant, GrantRole
-from toban.definition.model.wait_spec import Wait
-from toban.definition.model.workflow import (
-    DefinitionKind,
+from toban.definition.model.step_model import (
     ErrorClass,
     FailurePolicy,
     Input,
     JobType,
     OnLost,
     Output,
-    Overlap,
-    Param,
-    ParamType,
     Resources,
-    Retention,
     Retry,
     Step,
     StepSandbox,
-    Workflow,
 )
+from toban.definition.model.wait_spec import Wait
+from toban.definition.model.workflow import DefinitionKind, Overlap, Param, ParamType, Retention, Workflow
 from toban.definition.scalars.artifact_paths import is_directory
 from toban.definition.scalars.durations import format_duration, parse_duration
 from toban.definition.scalars.sizes import format_size, parse_size

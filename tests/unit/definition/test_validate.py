@@ -17,7 +17,7 @@ from toban.definition import (
     parse,
 )
 from toban.definition.checks.document_check import MAX_STEPS
-from toban.definition.model.workflow import EnvFile
+from toban.definition.model.step_model import EnvFile
 from toban.definition.schema.unsupported_fields import (
     UNSUPPORTED_STEP_FIELDS,
     UNSUPPORTED_VALUES,

@@ -19,7 +19,8 @@ from toban.definition import (
     Workflow,
     parse_duration,
 )
-from toban.definition.model.workflow import DEFAULT_FINALLY_TIMEOUT, DEFAULT_RETRIES
+from toban.definition.model.step_model import DEFAULT_RETRIES
+from toban.definition.model.workflow import DEFAULT_FINALLY_TIMEOUT
 
 
 def workflow(

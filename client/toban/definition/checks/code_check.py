@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from toban.definition.checks.step_layers import StepDraft
 from toban.definition.expressions.templates import Fault, scan_expression
-from toban.definition.model.workflow import JobType
+from toban.definition.model.step_model import JobType
 from toban.definition.scripts.code_arguments import CodeArguments, code_arguments
 from toban.definition.scripts.shell_arguments import ArgsUse, args_use
 from toban.definition.scripts.shell_reader import outline

@@ -30,14 +30,8 @@ from toban.definition.expressions.templates import parse_template
 from toban.definition.model.grant import Grant
 from toban.definition.model.lock_order import lock_conflict
 from toban.definition.model.step_graph import StepGraph
-from toban.definition.model.workflow import (
-    DEFAULT_FINALLY_TIMEOUT,
-    EDITION,
-    FailurePolicy,
-    Overlap,
-    Retention,
-    Workflow,
-)
+from toban.definition.model.step_model import FailurePolicy
+from toban.definition.model.workflow import DEFAULT_FINALLY_TIMEOUT, EDITION, Overlap, Retention, Workflow
 from toban.definition.scalars.values import describe
 from toban.definition.schema.definition_schema import ListedStepInput, StepInput, WorkflowInput
 from toban.definition.schema.field_check import FieldAt, check_fields, read_fields, written_names

@@ -12,7 +12,8 @@ from toban.definition.checks.step_builder import build_step
 from toban.definition.checks.step_check import check_step_templates, read_layer, settle
 from toban.definition.checks.step_layers import FoundJob, Layer, StepDraft
 from toban.definition.expressions.template_names import TemplateNames, suggestion
-from toban.definition.model.workflow import EDITION, DefinitionKind, JobType, Workflow
+from toban.definition.model.step_model import JobType
+from toban.definition.model.workflow import EDITION, DefinitionKind, Workflow
 from toban.definition.scalars.names import check_name
 from toban.definition.scalars.values import describe
 from toban.definition.schema.definition_schema import JobInput, JobsInput

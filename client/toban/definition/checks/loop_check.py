@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toban.definition.checks.step_kinds import decide_kind
 from toban.definition.checks.step_layers import StepDraft
-from toban.definition.model.workflow import DEFAULT_RETRIES, FailurePolicy
+from toban.definition.model.step_model import DEFAULT_RETRIES, FailurePolicy
 from toban.definition.scalars.values import describe
 from toban.definition.schema.definition_schema import CheckInput
 from toban.definition.schema.field_check import FieldAt, FieldOrigin, check_fields, read_fields

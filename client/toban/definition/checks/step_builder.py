@@ -9,7 +9,7 @@ from typing import Any
 from toban.definition.checks.loop_check import retries_of
 from toban.definition.checks.step_layers import StepDraft
 from toban.definition.expressions.templates import parse_template
-from toban.definition.model.workflow import (
+from toban.definition.model.step_model import (
     DEFAULT_KILL_GRACE,
     RETRYABLE,
     ErrorClass,

@@ -8,7 +8,7 @@ import sys
 from toban.definition.checks.shell_check import check_shell_step
 from toban.definition.checks.step_layers import StepDraft
 from toban.definition.expressions.templates import parse_template
-from toban.definition.model.workflow import JobType
+from toban.definition.model.step_model import JobType
 from toban.definition.scalars.names import check_name
 from toban.definition.schema.unsupported_fields import UNSUPPORTED_KIND_FIELDS
 from toban.definition.scripts.cmd_text import check_text

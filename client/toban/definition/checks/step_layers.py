@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from toban.definition.model.workflow import JobType
+from toban.definition.model.step_model import JobType
 from toban.definition.schema.field_check import FieldAt, FieldOrigin
 from toban.definition.source.problem_collector import Reporter, Reports, join
 from toban.definition.source.yaml_source import Node

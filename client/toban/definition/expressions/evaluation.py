@@ -17,7 +17,8 @@ from toban.definition.expressions.cel import (
 from toban.definition.expressions.expression_cost import is_cheap
 from toban.definition.expressions.template_names import ValueKind, kind_of, param_kind
 from toban.definition.expressions.templates import WHOLE, Expression, Ref, parse_bare, parse_template
-from toban.definition.model.workflow import Step, Workflow
+from toban.definition.model.step_model import Step
+from toban.definition.model.workflow import Workflow
 from toban.definition.scalars.values import checked_value, describe, to_json, to_text
 from toban.limits import MAX_ITEMS, MIB, check_items, weight
 

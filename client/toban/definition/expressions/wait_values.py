@@ -8,7 +8,8 @@ from typing import Any
 from toban.definition.errors import RenderError
 from toban.definition.expressions.evaluation import Evaluator, Scope, failed
 from toban.definition.expressions.templates import parse_bare
-from toban.definition.model.workflow import Step, Workflow
+from toban.definition.model.step_model import Step
+from toban.definition.model.workflow import Workflow
 from toban.definition.scalars.durations import parse_duration
 from toban.definition.scalars.values import checked_text, describe
 

@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 
 from toban.definition.model.event_triggers import DEFAULT_SETTLE
 from toban.definition.model.grant import GrantRole
-from toban.definition.model.workflow import DEFAULT_FINALLY_TIMEOUT, FailurePolicy, JobType, OnLost, Overlap, ParamType
+from toban.definition.model.step_model import FailurePolicy, JobType, OnLost
+from toban.definition.model.workflow import DEFAULT_FINALLY_TIMEOUT, Overlap, ParamType
 from toban.definition.schema.env_file_fields import EnvFiles
 from toban.definition.schema.event_fields import (
     MOST_STARTS,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from toban.definition.model.workflow import EnvFile
+from toban.definition.model.step_model import EnvFile
 from toban.definition.scalars.values import checked_text, describe
 
 MOST_ENV_FILES = 20

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from toban.definition.expressions.templates import parse_template
 from toban.definition.model.grant import ROLE_PREFIX, GrantRole
-from toban.definition.model.workflow import RETRYABLE, ErrorClass, FailurePolicy
+from toban.definition.model.step_model import RETRYABLE, ErrorClass, FailurePolicy
 from toban.definition.scalars.artifact_paths import check_below, check_location, clean_path
 from toban.definition.scalars.durations import parse_duration
 from toban.definition.scalars.names import NAME_PATTERN, WORKFLOW_PATTERN, check_name, check_workflow_pattern

@@ -9,8 +9,9 @@ from typing import Any, assert_never
 from toban.definition.errors import RenderError
 from toban.definition.expressions.evaluation import Evaluator, Scope
 from toban.definition.expressions.templates import Expression, parse_template
+from toban.definition.model.step_model import JobType, Step
 from toban.definition.model.wait_spec import Wait
-from toban.definition.model.workflow import JobType, Step, Workflow
+from toban.definition.model.workflow import Workflow
 from toban.definition.scalars.durations import format_duration
 from toban.definition.scalars.values import to_json, to_text
 from toban.definition.scripts import powershell_text

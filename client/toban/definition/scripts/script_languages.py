@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from toban.definition.model.workflow import JobType
+from toban.definition.model.step_model import JobType
 from toban.definition.scripts import cmd_text, powershell_text, shell_text
 from toban.definition.scripts.cmd_text import read_cmd
 from toban.definition.scripts.powershell_reader import read_powershell

@@ -10,7 +10,8 @@ from typing import Any, assert_never
 from toban.definition.errors import RenderError
 from toban.definition.expressions.evaluation import Evaluator, Scope, failed
 from toban.definition.expressions.templates import Expression, parse_bare, parse_template
-from toban.definition.model.workflow import JobType, Output, Step, Workflow
+from toban.definition.model.step_model import JobType, Output, Step
+from toban.definition.model.workflow import Workflow
 from toban.definition.scalars.artifact_paths import check_below, clean_path
 from toban.definition.scalars.values import checked_text, to_text
 from toban.definition.scripts import cmd_text, powershell_text
