@@ -20,7 +20,8 @@ from contract.builders import (
     stored_run,
     with_workflow,
 )
-from toband.domain.run_model import DeadLetter, DeadLetterState, ErrorClass, Run, RunState
+from toban.definition import ErrorClass
+from toband.domain.run_model import DeadLetter, DeadLetterState, Run, RunState
 from toband.ports import (
     ActiveRunError,
     DeadLetterClosedError,

@@ -24,8 +24,9 @@ from contract.builders import (
     touched,
     with_workflow,
 )
+from toban.definition import ErrorClass
 from toband.domain.attempt_model import Attempt, AttemptState
-from toband.domain.run_model import Ending, EndingCause, ErrorClass, Run, RunState, SkipReason, StepRun, StepState
+from toband.domain.run_model import Ending, EndingCause, Run, RunState, SkipReason, StepRun, StepState
 from toband.ports import RunChange, Store, UpdateResult
 
 UPDATED, NOT_FOUND, WRONG_STATE = (

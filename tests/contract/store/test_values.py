@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contract.builders import change, new_id, new_run, save, stored_run, with_workflow
+from toban.definition import ErrorClass
 from toband.domain.attempt_model import Attempt, AttemptState, Orphans, Progress, ResourceUse, TreeCause, TreeEnding
 from toband.domain.run_model import (
     Artifact,
     Awaited,
     Ending,
     EndingCause,
-    ErrorClass,
     FinallyPart,
     Phase,
     Run,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from toban.definition import FailurePolicy
+from toban.definition import ErrorClass, FailurePolicy
 from toband.domain.plan import Plan
 from toband.domain.run_events import (
     AttemptVoided,
@@ -24,7 +24,7 @@ from toband.domain.run_events import (
     StopCollection,
 )
 from toband.domain.run_index import RunIndex, moving
-from toband.domain.run_model import ErrorClass, Phase, Run, RunState, SkipReason, StepRun, StepState
+from toband.domain.run_model import Phase, Run, RunState, SkipReason, StepRun, StepState
 from toband.domain.state_table import PHASES, RUN_MOVES, STEP_MOVES, Move
 from toband.domain.step_map import StepMap
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, assert_never
 
-from toban.definition import Workflow
+from toban.definition import ErrorClass, Workflow
 from toband.domain.attempt_model import Attempt, Orphans, TreeCause, TreeEnding
 from toband.domain.plan import Plan
 from toband.domain.run_events import (
@@ -54,7 +54,7 @@ from toband.domain.run_events import (
     WaitsBegun,
     not_started,
 )
-from toband.domain.run_model import Artifact, Awaited, DeadLetter, ErrorClass, Run, RunState, Trigger
+from toband.domain.run_model import Artifact, Awaited, DeadLetter, Run, RunState, Trigger
 from toband.domain.transition import Ids, effects_of, transition
 
 from .case_reader import COLLECTING, EVALUATING, REACTION, SLOW, SLOWLY, Lasts, one_second

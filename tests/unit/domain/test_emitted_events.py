@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from toban.definition import ErrorClass
 from toband.domain.attempt_model import Attempt, AttemptState
 from toband.domain.emitted_events import PARAMS_MOST, Emitted, EventSource, announced
 from toband.domain.plan import Plan
-from toband.domain.run_model import ErrorClass, Run, RunState, StepRun, StepState, Trigger
+from toband.domain.run_model import Run, RunState, StepRun, StepState, Trigger
 
 from .workflow_builder import workflow
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from toban.definition import ErrorClass
 from toband.domain import run_texts
 from toband.domain.attempt_model import AttemptState
 from toband.domain.run_events import (
@@ -25,7 +26,7 @@ from toband.domain.run_events import (
     StepTimeoutPassed,
     StopCollection,
 )
-from toband.domain.run_model import Artifact, ErrorClass, Phase, RunState, StepState
+from toband.domain.run_model import Artifact, Phase, RunState, StepState
 
 from .case_player import simulate
 from .simulator import EPOCH, Simulator

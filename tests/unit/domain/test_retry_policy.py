@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toban.definition import ErrorClass
 from toband.domain.attempt_model import TreeCause, TreeEnding
 from toband.domain.retry_policy import back_off, classify, may_retry, wait_asked
 from toband.domain.run_events import AttemptEnded, RunStarted, StartRetryTimer
-from toband.domain.run_model import ErrorClass, StepRun
+from toband.domain.run_model import StepRun
 
 from .simulator import EPOCH, Simulator
 from .workflow_builder import step, workflow

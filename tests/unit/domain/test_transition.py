@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toban.definition import JobType
+from toban.definition import ErrorClass, JobType
 from toband.domain.attempt_model import AttemptState, Orphans, TreeCause, TreeEnding
 from toband.domain.retry_policy import classify
 from toband.domain.run_events import (
@@ -26,7 +26,7 @@ from toband.domain.run_events import (
     RunTimeoutPassed,
     not_started,
 )
-from toband.domain.run_model import ErrorClass, Phase, RunState, StepState
+from toband.domain.run_model import Phase, RunState, StepState
 from toband.domain.state_table import PHASES, RUN_MOVES
 from toband.domain.transition import transition
 

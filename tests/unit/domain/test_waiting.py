@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from toban.definition import ErrorClass
 from toband.domain.attempt_model import AttemptState, TreeCause
 from toband.domain.run_events import (
     CancelRequested,
@@ -29,7 +30,7 @@ from toband.domain.run_events import (
     StopAttempt,
     StopCollection,
 )
-from toband.domain.run_model import Ending, EndingCause, ErrorClass, FinallyPart, Phase, RunState, StepState
+from toband.domain.run_model import Ending, EndingCause, FinallyPart, Phase, RunState, StepState
 from toband.domain.transition import effects_of
 
 from .simulator import EPOCH, Simulator
