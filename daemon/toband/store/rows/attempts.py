@@ -14,10 +14,10 @@ from sqlalchemy import Connection, Select, delete, insert, literal_column, selec
 from toband.domain.attempt_model import Attempt, AttemptState, Sample, Usage
 from toband.domain.identity import Visible
 from toband.store.sql import ownership
+from toband.store.sql.attempt_codec import ATTEMPT_COLUMNS, attempt_from
 from toband.store.sql.columns import from_micros, to_micros
 from toband.store.sql.keyset_paging import unindexed
 from toband.store.sql.open_database import OpenDatabase, reading
-from toband.store.sql.row_codec import ATTEMPT_COLUMNS, attempt_from
 from toband.store.sql.tables import ACTIVE_RUNS, BAD_ATTEMPTS, LIVE_ATTEMPTS, NOT_WELL, among, process_usage, runs
 from toband.store.sql.tables import process_executions as table
 from toband.store.sql.visible_rows import few_names, only_visible

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import Table
 
 from toban.limits import cut
 from toband.domain.emitted_events import Emitted, EventRun
-from toband.store.sql.columns import JsonText, Micros, Name, printable, to_json, to_micros
-from toband.store.sql.row_codec import Raw, Values, not_started_columns, not_started_from
+from toband.store.sql.attempt_codec import Raw, Values
+from toband.store.sql.columns import JsonText, Micros, Name, micros_or_none, printable, to_json, to_micros
+from toband.store.sql.row_codec import not_started_columns, not_started_from
 from toband.store.sql.statements import Statements
 from toband.store.sql.tables import event_runs, events
 from toband.store.sql.writer import WriteSession
@@ -40,11 +40,11 @@ def encode(event: Emitted) -> NewEvent:
         "workflow": event.workflow,
         "params": to_json(event.params) if event.params else "{}",
         "schedule": event.schedule,
-        "scheduled_at": _time(event.scheduled_at),
+        "scheduled_at": micros_or_none(event.scheduled_at),
         "requested_at": None,
         "state": event.state.value,
         "reason": printable(cut(event.reason)),
-        "resolved_at": _time(event.resolved_at),
+        "resolved_at": micros_or_none(event.resolved_at),
     }
     return NewEvent(event, row)
 
@@ -133,7 +133,3 @@ class _Read:
 
 _EVENT = _Read(events)
 _RUN = _Read(event_runs)
-
-
-def _time(time: datetime | None) -> int | None:
-    return None if time is None else to_micros(time)

@@ -18,7 +18,7 @@ from toband.ports import ActiveRunError, Fired, Firing, Request
 from toband.store.rows import event_rows, runs
 from toband.store.rows.event_deduplication import append_events
 from toband.store.rows.idempotent_calls import recall_change, remember
-from toband.store.sql.columns import to_json, to_micros
+from toband.store.sql.columns import micros_or_none, to_json, to_micros
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.row_codec import not_started_columns, not_started_from
 from toband.store.sql.statements import Statements
@@ -281,13 +281,13 @@ def _moved(before: ScheduleEntry, after: ScheduleEntry) -> Mapping[str, Any]:
     alarm = after.alarm
     return {
         "schedule_id": before.id,
-        "was_due": None if before.next_due is None else to_micros(before.next_due),
+        "was_due": micros_or_none(before.next_due),
         "was_occurrences": before.occurrences,
         "was_stored_at": to_micros(before.stored_at),
         "was_zone": before.zone,
         "was_spec": to_json(before.spec.to_dict()),
-        "next_due": None if after.next_due is None else to_micros(after.next_due),
-        "alarm": None if alarm is None else to_micros(alarm),
+        "next_due": micros_or_none(after.next_due),
+        "alarm": micros_or_none(alarm),
         "occurrences": after.occurrences,
     }
 

@@ -23,16 +23,9 @@ from sqlalchemy import (
 
 from toband.domain.run_model import INSTANCE_BITS, Run
 from toband.ports import HistoryEntry, PositionedChange
+from toband.store.sql.attempt_codec import Raw, Values, attempt_from
 from toband.store.sql.columns import JsonText, Micros, Name, to_json, to_micros
-from toband.store.sql.row_codec import (
-    RUN_COLUMNS,
-    RUN_IDENTITY,
-    Raw,
-    Values,
-    attempt_from,
-    run_from,
-    step_from,
-)
+from toband.store.sql.row_codec import RUN_COLUMNS, RUN_IDENTITY, run_from, step_from
 from toband.store.sql.tables import deleted_changes, process_executions, run_history, runs, step_runs
 
 _IDENTITY = select(runs).where(runs.c.id == bindparam("run_id"))

@@ -17,6 +17,11 @@ from sqlalchemy.types import TypeDecorator
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
+Raw = dict[str, Any]
+"""A row as the driver gets it."""
+Values = Mapping[str, Any]
+"""A row with the values that the types of its columns made."""
+
 E = TypeVar("E", bound=StrEnum)
 
 
@@ -25,6 +30,10 @@ def to_micros(time: datetime) -> int:
     if time.tzinfo is None:
         raise ValueError(f"cannot store {time.isoformat()}: a time needs a zone")
     return (time - _EPOCH) // _MICROSECOND
+
+
+def micros_or_none(time: datetime | None) -> int | None:
+    return None if time is None else to_micros(time)
 
 
 def from_micros(micros: int) -> datetime:
@@ -62,7 +71,7 @@ class Micros(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect | None) -> int | None:
-        return None if value is None else to_micros(value)
+        return micros_or_none(value)
 
     def process_result_value(self, value: Any, dialect: Dialect | None) -> datetime | None:
         return None if value is None else from_micros(value)

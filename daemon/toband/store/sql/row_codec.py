@@ -1,4 +1,4 @@
-"""Runs, steps, attempts and dead letters as rows, and back.
+"""Runs, steps and dead letters as rows, and back.
 
 Rows are written with raw values, because the driver gets them as they are; they are read with the values that the types
 of the columns made of them.
@@ -7,13 +7,11 @@ of the columns made of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
 from toban.limits import MAX_LISTED_BYTES, cut
-from toband.domain.attempt_model import Attempt, AttemptState, Orphans, Progress, ResourceUse, TreeCause, TreeEnding
-from toband.domain.lock_rules import LockLeftover
+from toband.domain.attempt_model import Attempt, AttemptState, Progress, TreeCause
 from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import (
     INSTANCE_BITS,
@@ -30,15 +28,11 @@ from toband.domain.run_model import (
     StepRun,
     StepState,
 )
-from toband.store.sql.columns import from_micros, printable, to_json, to_micros
-from toband.store.sql.tables import dead_letters, process_executions, runs, step_runs
-
-Raw = dict[str, Any]
-Values = Mapping[str, Any]
+from toband.store.sql.columns import Raw, Values, from_micros, micros_or_none, printable, to_json, to_micros
+from toband.store.sql.tables import dead_letters, runs, step_runs
 
 RUN_COLUMNS = tuple(runs.c.keys())
 STEP_COLUMNS = tuple(step_runs.c.keys())
-ATTEMPT_COLUMNS = tuple(process_executions.c.keys())
 LETTER_COLUMNS = tuple(dead_letters.c.keys())
 
 INLINE_MOST = MAX_LISTED_BYTES
@@ -76,13 +70,6 @@ RUN_IDENTITY = frozenset(
     )
 )
 STEP_IDENTITY = frozenset(("run_id", "position", "step"))
-ATTEMPT_IDENTITY = frozenset(
-    ("id", "run_id", "step", "number", "ordinal", "child", "workflow", "job", "iteration", "created_at")
-)
-
-
-def _time(time: datetime | None) -> int | None:
-    return None if time is None else to_micros(time)
 
 
 # ------------------------------------------------------------------------------------------------ to rows
@@ -109,7 +96,7 @@ def run_identity(run: Run) -> Raw:
         "parent_run": run.parent_run or None,
         "parent_step": run.parent_step or None,
         "schedule": run.schedule,
-        "scheduled_at": _time(run.scheduled_at),
+        "scheduled_at": micros_or_none(run.scheduled_at),
         "missed": to_json([to_micros(at) for at in run.missed]) if run.missed else "[]",
         "event": event,
         "depth": run.depth,
@@ -156,8 +143,8 @@ def run_facts(run: Run) -> Raw:
     return {
         "state": run.state.value,
         "sequence": run.sequence,
-        "started_at": _time(run.started_at),
-        "finished_at": _time(run.finished_at),
+        "started_at": micros_or_none(run.started_at),
+        "finished_at": micros_or_none(run.finished_at),
         "error": printable(run.error),
         "failed_steps": run.failed_steps,
         "incomplete_steps": run.incomplete_steps,
@@ -166,10 +153,10 @@ def run_facts(run: Run) -> Raw:
         "step_states": to_json(run.step_states),
         "current_step": printable(run.current_step),
         "progress": None if run.progress is None else to_json(_progress_values(run.progress)),
-        "cancel_requested_at": _time(run.cancel_requested_at),
-        "paused_at": _time(run.paused_at),
+        "cancel_requested_at": micros_or_none(run.cancel_requested_at),
+        "paused_at": micros_or_none(run.paused_at),
         "ending_cause": None if ending is None else ending.cause.value,
-        "ending_at": None if ending is None else to_micros(ending.at),
+        "ending_at": micros_or_none(None if ending is None else ending.at),
         "finally_part": None if run.finally_part is None else _finally_json(run.finally_part),
         "launches": run.launches,
         "timeout": run.timeout,
@@ -199,8 +186,8 @@ def step_row(run_id: str, step: StepRun) -> Raw:
         "evaluated": step.evaluated,
         "iteration": step.iteration,
         "attempt_id": None if step.attempt is None else step.attempt.id,
-        "started_at": _time(step.started_at),
-        "finished_at": _time(step.finished_at),
+        "started_at": micros_or_none(step.started_at),
+        "finished_at": micros_or_none(step.finished_at),
         "exit_code": step.exit_code,
         "error_class": None if step.error_class is None else step.error_class.value,
         "result": None if step.result is None else to_json(step.result),
@@ -259,7 +246,7 @@ _USUAL = _rare(StepRun(id="", index=0))
 
 def _awaited_json(awaited: Awaited) -> Raw:
     return {
-        "until": _time(awaited.until),
+        "until": micros_or_none(awaited.until),
         "events": list(awaited.events),
         "after": awaited.after,
         "file": awaited.file,
@@ -293,58 +280,6 @@ def _artifact(raw: Raw) -> Artifact:
     return Artifact(**raw | {"state": AttemptState(raw.get("state", AttemptState.COMPLETED))})
 
 
-def attempt_row(attempt: Attempt) -> Raw:
-    resources = attempt.resources
-    return {
-        "id": attempt.id,
-        "run_id": attempt.run_id,
-        "step": attempt.step,
-        "number": attempt.number,
-        "ordinal": attempt.ordinal,
-        "child": attempt.child,
-        "workflow": attempt.workflow,
-        "job": attempt.job,
-        "iteration": attempt.iteration,
-        "created_at": to_micros(attempt.created_at),
-        "token": attempt.token,
-        "state": attempt.state.value,
-        "command": printable(attempt.command),
-        "boot_id": printable(attempt.boot_id),
-        "pid": attempt.pid,
-        "exit_code": attempt.exit_code,
-        "signal": attempt.signal,
-        "error_class": None if attempt.error_class is None else attempt.error_class.value,
-        "error": printable(attempt.error),
-        "ending": None if attempt.ending is None else _tree_ending_json(attempt.ending),
-        "started_at": _time(attempt.started_at),
-        "finished_at": _time(attempt.finished_at),
-        "user_time": resources.user_time,
-        "system_time": resources.system_time,
-        "max_rss_bytes": resources.max_rss_bytes,
-        "stdout_bytes": attempt.stdout_bytes,
-        "stderr_bytes": attempt.stderr_bytes,
-        "dropped_bytes": attempt.dropped_bytes,
-    }
-
-
-def _tree_ending_json(ending: TreeEnding) -> str:
-    return to_json(
-        {
-            "cause": ending.cause.value,
-            "signals": ending.signals,
-            "leftovers": ending.leftovers,
-            "survivors": ending.survivors,
-            "survivor_pids": ending.survivor_pids,
-            "proved_empty": ending.proved_empty,
-            "took": ending.took,
-            "orphans": ending.orphans,
-            "limit": ending.limit,
-            "cgroup": ending.cgroup,
-            "by_daemon": ending.by_daemon,
-        }
-    )
-
-
 def letter_row(letter: DeadLetter) -> Raw:
     return {
         "id": letter.id,
@@ -357,7 +292,7 @@ def letter_row(letter: DeadLetter) -> Raw:
         "error_class": letter.error_class.value,
         "created_at": to_micros(letter.created_at),
         "state": letter.state.value,
-        "resolved_at": _time(letter.resolved_at),
+        "resolved_at": micros_or_none(letter.resolved_at),
         "resolved_by": printable(letter.resolved_by),
         "requeued_as": letter.requeued_as,
     }
@@ -474,71 +409,6 @@ def _extra(stored: Raw) -> Raw:
     if "progress" in stored:
         stored["progress"] = _progress(*stored["progress"])
     return stored
-
-
-def attempt_from(values: Values) -> Attempt:
-    ending = values["ending"]
-    return Attempt(
-        id=values["id"],
-        run_id=values["run_id"],
-        step=values["step"],
-        number=values["number"],
-        ordinal=values["ordinal"],
-        token=values["token"],
-        state=values["state"],
-        created_at=values["created_at"],
-        child=values["child"],
-        workflow=values["workflow"],
-        job=values["job"],
-        iteration=values["iteration"],
-        command=values["command"],
-        boot_id=values["boot_id"],
-        pid=values["pid"],
-        exit_code=values["exit_code"],
-        signal=values["signal"],
-        error_class=values["error_class"],
-        error=values["error"],
-        ending=None if ending is None else _tree_ending(ending),
-        started_at=values["started_at"],
-        finished_at=values["finished_at"],
-        resources=ResourceUse(
-            user_time=values["user_time"],
-            system_time=values["system_time"],
-            max_rss_bytes=values["max_rss_bytes"],
-        ),
-        stdout_bytes=values["stdout_bytes"],
-        stderr_bytes=values["stderr_bytes"],
-        dropped_bytes=values["dropped_bytes"],
-    )
-
-
-def _tree_ending(stored: Values) -> TreeEnding:
-    cause, orphans = TreeCause(stored["cause"]), stored["orphans"]
-    if orphans not in tuple(Orphans):
-        # Earlier versions stored sentences here too.
-        orphans = Orphans.LEFT if orphans and cause is TreeCause.LOST else None
-    changed = {
-        "cause": cause,
-        "signals": tuple(stored["signals"]),
-        "survivor_pids": tuple(stored.get("survivor_pids", ())),
-        "orphans": None if orphans is None else Orphans(orphans),
-    }
-    return TreeEnding(**{**stored, **changed})
-
-
-def lock_leftover_row(leftover: LockLeftover) -> Raw:
-    return {
-        "lock": leftover.lock,
-        "attempt_id": leftover.attempt_id,
-        "user_run": leftover.user.run_id,
-        "user_step": leftover.user.step,
-        "run_id": leftover.run_id,
-        "workflow": leftover.workflow,
-        "step": leftover.step,
-        "since": to_micros(leftover.since),
-        "boot_id": leftover.boot_id,
-        "pids": to_json(leftover.pids),
-    }
 
 
 def letter_from(values: Values) -> DeadLetter:

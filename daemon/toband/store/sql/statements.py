@@ -12,7 +12,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from toband.domain.emitted_events import EventState
 from toband.domain.run_model import Trigger
-from toband.store.sql.row_codec import ATTEMPT_IDENTITY, RUN_IDENTITY, STEP_IDENTITY
+from toband.store.sql.attempt_codec import ATTEMPT_IDENTITY
+from toband.store.sql.row_codec import RUN_IDENTITY, STEP_IDENTITY
 from toband.store.sql.tables import (
     ACTIVE_RUNS,
     LIVE_ATTEMPTS,
