@@ -10,7 +10,9 @@ from toband.store.rows import definition_rows
 from toband.store.sql import schema_revision
 from toband.store.sql.database import Database
 from toband.store.sql.errors import reason
-from toband.store.sql.tables import dead_letters, events, runs, schedules
+from toband.store.sql.event_tables import events
+from toband.store.sql.schedule_tables import schedules
+from toband.store.sql.tables import dead_letters, runs
 from toband.store.sql.writer import WriteSession
 
 _MOST = 20

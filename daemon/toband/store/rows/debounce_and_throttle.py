@@ -11,7 +11,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select
 from toband.domain.emitted_events import Burst, EventRunOutcome, PacedStart
 from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.store.sql.columns import from_micros, to_micros
-from toband.store.sql.tables import event_bursts, event_runs, event_throttles
+from toband.store.sql.event_tables import event_bursts, event_runs, event_throttles
 from toband.store.sql.writer import WriteSession
 
 FORGET_AT_ONCE = 500

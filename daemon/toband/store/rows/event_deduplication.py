@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from toband.domain.emitted_events import Emitted
 from toband.store.rows.event_rows import NewEvent, first_event
-from toband.store.sql.attempt_codec import Raw
+from toband.store.sql.columns import Raw
 from toband.store.sql.statements import Statements
 from toband.store.sql.writer import WriteSession
 

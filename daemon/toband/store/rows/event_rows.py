@@ -9,11 +9,10 @@ from sqlalchemy import Table
 
 from toban.limits import cut
 from toband.domain.emitted_events import Emitted, EventRun
-from toband.store.sql.attempt_codec import Raw, Values
-from toband.store.sql.columns import JsonText, Micros, Name, micros_or_none, printable, to_json, to_micros
+from toband.store.sql.columns import JsonText, Micros, Name, Raw, Values, micros_or_none, printable, to_json, to_micros
+from toband.store.sql.event_tables import event_runs, events
 from toband.store.sql.row_codec import not_started_columns, not_started_from
 from toband.store.sql.statements import Statements
-from toband.store.sql.tables import event_runs, events
 from toband.store.sql.writer import WriteSession
 
 

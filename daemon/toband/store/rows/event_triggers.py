@@ -11,8 +11,9 @@ from toban.definition.model.event_triggers import Pace
 from toband.domain.emitted_events import Listener, WatchedPath
 from toband.ports import WorkflowText
 from toband.store.sql.columns import printable
+from toband.store.sql.event_tables import event_triggers
 from toband.store.sql.open_database import OpenDatabase, reading
-from toband.store.sql.tables import event_triggers, workflow_watches, workflows
+from toband.store.sql.tables import workflow_watches, workflows
 from toband.store.sql.writer import WriteSession
 
 _OF_WORKFLOW = event_triggers.c.workflow == bindparam("of_workflow")

@@ -38,10 +38,11 @@ from toband.store.rows import debounce_and_throttle, event_rows, runs
 from toband.store.rows.event_deduplication import append_events
 from toband.store.rows.idempotent_calls import recall_change, remember
 from toband.store.sql.columns import printable, to_micros
+from toband.store.sql.event_tables import event_bursts, event_runs
+from toband.store.sql.event_tables import events as table
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.statements import Statements
-from toband.store.sql.tables import event_bursts, event_runs, requests
-from toband.store.sql.tables import events as table
+from toband.store.sql.tables import requests
 from toband.store.sql.writer import WriteSession
 
 FORGET_AT_ONCE = 500

@@ -21,8 +21,8 @@ from toband.store.rows.idempotent_calls import recall_change, remember
 from toband.store.sql.columns import micros_or_none, to_json, to_micros
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.row_codec import not_started_columns, not_started_from
+from toband.store.sql.schedule_tables import fires as table
 from toband.store.sql.statements import Statements
-from toband.store.sql.tables import fires as table
 from toband.store.sql.tables import runs as all_runs
 from toband.store.sql.visible_rows import only_visible
 from toband.store.sql.writer import WriteSession

@@ -9,8 +9,10 @@ from sqlalchemy import Connection, Table, select
 
 from toband.domain.identity import Visible
 from toband.ports import IdKind
+from toband.store.sql.event_tables import events
 from toband.store.sql.open_database import OpenDatabase, reading
-from toband.store.sql.tables import dead_letters, events, process_executions, runs, schedules
+from toband.store.sql.schedule_tables import schedules
+from toband.store.sql.tables import dead_letters, process_executions, runs
 from toband.store.sql.visible_rows import only_visible
 
 _TABLES: Final[Mapping[IdKind, Table]] = {

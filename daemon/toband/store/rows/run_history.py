@@ -23,8 +23,8 @@ from sqlalchemy import (
 
 from toband.domain.run_model import INSTANCE_BITS, Run
 from toband.ports import HistoryEntry, PositionedChange
-from toband.store.sql.attempt_codec import Raw, Values, attempt_from
-from toband.store.sql.columns import JsonText, Micros, Name, to_json, to_micros
+from toband.store.sql.attempt_codec import attempt_from
+from toband.store.sql.columns import JsonText, Micros, Name, Raw, Values, to_json, to_micros
 from toband.store.sql.row_codec import RUN_COLUMNS, RUN_IDENTITY, run_from, step_from
 from toband.store.sql.tables import deleted_changes, process_executions, run_history, runs, step_runs
 

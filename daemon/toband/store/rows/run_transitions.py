@@ -12,8 +12,8 @@ from toband.ports import RunChange, UpdateResult
 from toband.store.rows import event_rows
 from toband.store.rows.event_deduplication import append_events
 from toband.store.rows.run_history import change_json
-from toband.store.sql.attempt_codec import Raw, attempt_row, lock_leftover_row
-from toband.store.sql.columns import printable, to_micros
+from toband.store.sql.attempt_codec import attempt_row, lock_leftover_row
+from toband.store.sql.columns import Raw, printable, to_micros
 from toband.store.sql.row_codec import letter_row, run_facts, step_item, step_row
 from toband.store.sql.statements import Statements
 from toband.store.sql.writer import Undo, WriteSession

@@ -24,7 +24,8 @@ from toband.ports import (
 )
 from toband.store.rows import dead_letters, run_history, run_transitions
 from toband.store.rows.idempotent_calls import recall, recall_change, remember
-from toband.store.sql.attempt_codec import ATTEMPT_COLUMNS, Raw, attempt_from
+from toband.store.sql.attempt_codec import ATTEMPT_COLUMNS, attempt_from
+from toband.store.sql.columns import Raw
 from toband.store.sql.keyset_paging import between, newest, unindexed
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.row_codec import (

@@ -34,8 +34,8 @@ from toband.ports import Request, RequestReusedError, WorkflowText
 from toband.store.rows.idempotent_calls import recall, recall_change, remember
 from toband.store.sql.columns import from_json, to_json
 from toband.store.sql.open_database import OpenDatabase, reading, writing
-from toband.store.sql.tables import fires
-from toband.store.sql.tables import schedules as table
+from toband.store.sql.schedule_tables import fires
+from toband.store.sql.schedule_tables import schedules as table
 from toband.store.sql.visible_rows import only_visible
 from toband.store.sql.writer import WriteSession
 

@@ -30,16 +30,8 @@ from toband.store.rows.definition_rows import workflow_from
 from toband.store.rows.runs import header
 from toband.store.sql.keyset_paging import unindexed
 from toband.store.sql.open_database import OpenDatabase, reading
-from toband.store.sql.tables import (
-    ACTIVE_RUNS,
-    FAILED_RUNS,
-    HAS_FAILED,
-    among,
-    runs,
-    schedules,
-    workflow_labels,
-    workflows,
-)
+from toband.store.sql.schedule_tables import schedules
+from toband.store.sql.tables import ACTIVE_RUNS, FAILED_RUNS, HAS_FAILED, among, runs, workflow_labels, workflows
 from toband.store.sql.visible_rows import is_visible, only_visible
 
 # Below the limit of parameters that a statement has in either database.

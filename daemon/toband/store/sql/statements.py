@@ -13,7 +13,9 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from toband.domain.emitted_events import EventState
 from toband.domain.run_model import Trigger
 from toband.store.sql.attempt_codec import ATTEMPT_IDENTITY
+from toband.store.sql.event_tables import event_runs, event_triggers, events
 from toband.store.sql.row_codec import RUN_IDENTITY, STEP_IDENTITY
+from toband.store.sql.schedule_tables import fires, schedules
 from toband.store.sql.tables import (
     ACTIVE_RUNS,
     LIVE_ATTEMPTS,
@@ -21,10 +23,6 @@ from toband.store.sql.tables import (
     among,
     dead_letters,
     deleted_changes,
-    event_runs,
-    event_triggers,
-    events,
-    fires,
     lock_leftovers,
     process_executions,
     run_history,
@@ -33,7 +31,6 @@ from toband.store.sql.tables import (
     run_sources,
     run_values,
     runs,
-    schedules,
     step_items,
     step_runs,
 )

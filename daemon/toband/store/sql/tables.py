@@ -1,4 +1,4 @@
-"""The tables. A test compares them with the result of the migrations."""
+"""The tables of definitions, runs, ownership and requests. A test compares all tables with the result of the migrations."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ from sqlalchemy import (
 
 from toban.definition import DefinitionKind, ErrorClass
 from toband.domain.attempt_model import AttemptState
-from toband.domain.emitted_events import EventRunOutcome, EventSource, EventState
-from toband.domain.not_started import NotStartedReason
 from toband.domain.run_model import DeadLetterState, EndingCause, RunState, SkipReason, StepState, Trigger
-from toband.domain.schedule_model import FireOutcome
 from toband.store.sql.columns import JsonText, Key, Micros, Name, Prose
 from toband.store.sql.partial_indexes import partial_index, set_conditions
 
@@ -61,12 +58,12 @@ def among(column: Column[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]
     return column.in_([literal_column(f"'{state.value}'") for state in states])
 
 
-def _linked(*names: str, condition: str = "", unique: bool = False) -> Index:
+def linked(*names: str, condition: str = "", unique: bool = False) -> Index:
     """A partial index over the rows whose first column is not null, or that meet the condition."""
     return partial_index(None, *names, condition=condition or f"{names[0]} IS NOT NULL", unique=unique)
 
 
-def _states(members: type[StrEnum], column: str = "state") -> CheckConstraint:
+def known_states(members: type[StrEnum], column: str = "state") -> CheckConstraint:
     names = ", ".join(f"'{member.value}'" for member in members)
     return CheckConstraint(f"{column} IN ({names})", name=column)
 
@@ -111,50 +108,6 @@ workflow_uses = Table(
     Index(None, "job", "workflow"),
 )
 
-# The events that the current version of a workflow listens to: one row per entry of `on` and type.
-event_triggers = Table(
-    "event_triggers",
-    metadata,
-    Column("workflow", Key, ForeignKey("workflows.name", ondelete="CASCADE"), primary_key=True),
-    Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("type", Key, primary_key=True),
-    Column("condition", Prose, nullable=False),
-    Column("priority", Integer, nullable=False),
-    Column("scope", Key, nullable=False, server_default=text("''")),
-    Column("pace", JsonText, nullable=False, server_default=text("'{}'")),
-    Index(None, "type", "workflow", "position"),
-)
-
-# Events that start one run together, once no further one comes: by workflow, entry of `on`, and key.
-event_bursts = Table(
-    "event_bursts",
-    metadata,
-    Column("workflow", Key, primary_key=True),
-    Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("key", Key, primary_key=True),
-    # The last event, and the number of all.
-    Column("event_id", Key, nullable=False),
-    Column("count", BigInteger, nullable=False),
-    Column("due_at", Micros, nullable=False),
-    # The run starts then at the latest.
-    Column("last_at", Micros, nullable=False),
-    Column("priority", Integer, nullable=False),
-    Column("scope", Key, nullable=False),
-    Index(None, "due_at"),
-    Index(None, "event_id"),
-)
-
-# When throttled triggers started runs, in microseconds since the epoch; the row means nothing after `until`.
-event_throttles = Table(
-    "event_throttles",
-    metadata,
-    Column("workflow", Key, primary_key=True),
-    Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("key", Key, primary_key=True),
-    Column("starts", JsonText, nullable=False),
-    Column("until", Micros, nullable=False),
-    Index(None, "until"),
-)
 
 # The paths that the current version of a workflow watches.
 workflow_watches = Table(
@@ -243,15 +196,15 @@ runs = Table(
     Column("finally_part", JsonText),
     Column("launches", Integer, nullable=False),
     Column("timeout", Double),
-    _states(RunState),
+    known_states(RunState),
     UniqueConstraint("workflow", "number"),
     ForeignKeyConstraint(["workflow", "version"], ["workflow_versions.workflow", "workflow_versions.version"]),
     Index(None, "workflow", "id"),
     Index(None, "workflow", "state", "id"),
     Index(None, "state", "id"),
-    _linked("parent_run", "id"),
-    _linked("retry_of", "id"),
-    _linked("state", "finished_at", "id", condition=HAS_FAILED),
+    linked("parent_run", "id"),
+    linked("retry_of", "id"),
+    linked("state", "finished_at", "id", condition=HAS_FAILED),
 )
 
 # The labels of runs again, for searches; with the workflow, so that runs of one workflow are found as fast.
@@ -313,7 +266,7 @@ step_runs = Table(
     Column("outputs", JsonText, nullable=False),
     # Fields that few steps use, as JSON: only those that differ from their defaults.
     Column("extra", JsonText, nullable=False, server_default=text("'{}'")),
-    _states(StepState),
+    known_states(StepState),
     UniqueConstraint("run_id", "step"),
     sqlite_with_rowid=False,
 )
@@ -359,16 +312,16 @@ process_executions = Table(
     Column("stdout_bytes", BigInteger, nullable=False),
     Column("stderr_bytes", BigInteger, nullable=False),
     Column("dropped_bytes", BigInteger, nullable=False, server_default=text("0")),
-    _states(AttemptState),
+    known_states(AttemptState),
     UniqueConstraint("run_id", "ordinal"),
     Index(None, "run_id", "id"),
     Index(None, "step", "id"),
     Index(None, "workflow", "id"),
-    _linked("job", "id", condition="job <> ''"),
+    linked("job", "id", condition="job <> ''"),
     # Most attempts are COMPLETED: those that are not would be found too late.
-    _linked("state", "id", condition=NOT_WELL),
-    _linked("workflow", "state", "id", condition=NOT_WELL),
-    _linked("job", "state", "id", condition=f"job <> '' AND {NOT_WELL}"),
+    linked("state", "id", condition=NOT_WELL),
+    linked("workflow", "state", "id", condition=NOT_WELL),
+    linked("job", "state", "id", condition=f"job <> '' AND {NOT_WELL}"),
     sqlite_with_rowid=False,
 )
 
@@ -425,7 +378,7 @@ dead_letters = Table(
     Column("resolved_at", Micros),
     Column("resolved_by", Prose, nullable=False),
     Column("requeued_as", Key, nullable=False),
-    _states(DeadLetterState),
+    known_states(DeadLetterState),
     Index(None, "run_id"),
     Index(None, "workflow", "id"),
     Index(None, "workflow", "state", "id"),
@@ -443,7 +396,7 @@ run_history = Table(
     Column("change", JsonText, nullable=False),
     # In the order of all changes of all runs, which is that of their commits. NULL for those from before revision 0019.
     Column("position", BigInteger),
-    _linked("position"),
+    linked("position"),
 )
 
 # The highest position of a change that was deleted with its run: positions are never reused. At most one row.
@@ -455,106 +408,6 @@ deleted_changes = Table(
     CheckConstraint("id = 1", name="single"),
 )
 
-# Schedules of definitions, `<workflow>/<position>`, are removed with them; those of subjects stay.
-schedules = Table(
-    "schedules",
-    metadata,
-    Column("id", Key, primary_key=True),
-    Column("workflow", Key, nullable=False),
-    Column("position", Integer, nullable=False),
-    Column("spec", JsonText, nullable=False),
-    Column("zone", Text, nullable=False),
-    # Due at every start of the daemon.
-    Column("at_start", Boolean, nullable=False),
-    Column("subject", Key, nullable=False),
-    Column("action", Key, nullable=False),
-    Column("dedupe_key", Key, nullable=False),
-    Column("caller", Prose, nullable=False),
-    Column("stored_at", Micros, nullable=False),
-    # Firing and cancelling change the columns below.
-    Column("next_due", Micros),
-    # The due time with jitter; NULL if cancelled.
-    Column("alarm", Micros),
-    Column("occurrences", BigInteger, nullable=False),
-    Column("cancelled_at", Micros),
-    Index(None, "workflow", "id"),
-    _linked("alarm", "id"),
-    _linked("subject", "id", condition="subject <> ''"),
-    _linked("id", condition="at_start"),
-)
-
-# The fire ledger: one line per due time, never changed. Lines stay when the schedule is removed.
-fires = Table(
-    "fires",
-    metadata,
-    Column("schedule_id", Key, primary_key=True),
-    Column("due_at", Micros, primary_key=True, autoincrement=False),
-    Column("workflow", Key, nullable=False),
-    Column("outcome", Name(FireOutcome), nullable=False),
-    Column("at", Micros, nullable=False),
-    Column("reason", Name(NotStartedReason)),
-    # For people, about the reason.
-    Column("detail", Prose, nullable=False),
-    Column("run_id", Key, nullable=False),
-    Column("event_id", Key, nullable=False, server_default=text("''")),
-    Column("more", BigInteger, nullable=False),
-    _states(FireOutcome, "outcome"),
-    Index(None, "workflow", "due_at", "schedule_id"),
-    Index(None, "due_at", "schedule_id"),
-    sqlite_with_rowid=False,
-)
-
-# Emitted events by `sequence`; PENDING until it is decided which workflows each starts.
-events = Table(
-    "events",
-    metadata,
-    Column("id", Key, primary_key=True),
-    Column("sequence", BigInteger, nullable=False),
-    Column("type", Key, nullable=False),
-    Column("payload", JsonText, nullable=False),
-    Column("emitted_at", Micros, nullable=False),
-    Column("source", Name(EventSource), nullable=False),
-    Column("caller", Prose, nullable=False),
-    Column("source_run", Key, nullable=False),
-    Column("source_step", Key, nullable=False),
-    Column("depth", Integer, nullable=False),
-    # NULL: none.
-    Column("dedupe_key", Key),
-    Column("workflow", Key, nullable=False),
-    Column("params", JsonText, nullable=False),
-    Column("schedule", Key, nullable=False),
-    Column("scheduled_at", Micros),
-    # When a request was last answered with it: it is kept while the request is remembered.
-    Column("requested_at", Micros),
-    # Resolving it changes the columns below.
-    Column("state", Name(EventState), nullable=False),
-    Column("reason", Prose, nullable=False),
-    Column("resolved_at", Micros),
-    _states(EventState),
-    UniqueConstraint("sequence"),
-    _linked("sequence", condition="state = 'PENDING'"),
-    Index(None, "type", "sequence"),
-    Index(None, "emitted_at"),
-    _linked("dedupe_key", "type", unique=True),
-)
-
-# The workflows that an event matched, each with its run or the reason why there is none.
-event_runs = Table(
-    "event_runs",
-    metadata,
-    Column("event_id", Key, ForeignKey("events.id", ondelete="CASCADE"), primary_key=True),
-    Column("workflow", Key, primary_key=True),
-    Column("priority", Integer, nullable=False),
-    Column("outcome", Name(EventRunOutcome), nullable=False),
-    Column("reason", Name(NotStartedReason)),
-    Column("detail", Prose, nullable=False),
-    # It may have been deleted.
-    Column("run_id", Key, nullable=False),
-    # The next event of the same burst.
-    Column("later_event", Key),
-    _states(EventRunOutcome, "outcome"),
-    sqlite_with_rowid=False,
-)
 
 # The daemon that owns the database: at most one row.
 ownership = Table(
