@@ -1,4 +1,4 @@
-"""The tables of definitions, runs, ownership and requests. A test compares all tables with the result of the migrations."""
+"""The tables of definitions, runs, ownership and requests. A test compares all tables with those of the migrations."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -23,14 +23,15 @@ import structlog
 from toband import failpoints
 from toband.domain.attempt_model import Attempt, Orphans, TreeCause
 from toband.domain.fair_queue import FairQueue
-from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, Event, not_started
+from toband.domain.run_events import AttemptLost, AttemptVoided, Event, not_started
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
 from toband.supervise.files.run_files import RunFiles
 from toband.supervise.launch import shim_watch, step_limits
 from toband.supervise.launch.attempt_probe import LOOK_AGAIN, AttemptProbe
 from toband.supervise.launch.bootstrap import message_of
 from toband.supervise.launch.claim_names import ClaimNames
-from toband.supervise.launch.end_record import Claim, EndRecord
+from toband.supervise.launch.end_record import EndRecord
+from toband.supervise.launch.live_attempt import LiveAttempt, corrected, duty_of, known_orphans
 from toband.supervise.launch.posix_host import PosixHost, PosixShim
 from toband.supervise.launch.sandbox_plan import sandbox_plan
 from toband.supervise.launch.secret_directories import SecretDirectories
@@ -48,8 +49,6 @@ ORPHANS_WITHIN = 10.0
 SWEEP_EVERY = 60.0
 SPAWNER = "spawner"
 
-_ENDING = 10.0 + 30.0
-"""Seconds to end a step if the claim does not say."""
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS, errno.ENOMEM, errno.ENOBUFS)
 
 log = structlog.get_logger()
@@ -61,29 +60,6 @@ class ShimPatience:
 
     kill: float = 30.0
     record: float = 600.0
-
-
-@dataclass(slots=True, eq=False)
-class _Live:
-    """An attempt that waits for a shim (`message` is its bootstrap), or has one (`pidfd` is the shim's)."""
-
-    attempt: Attempt
-    message: str | None = None
-    """As JSON, all but the timeout."""
-    timeout: float | None = None
-    deadline: float | None = None
-    """The run's, or that of a loop, by the event loop's clock."""
-    pid: int = 0
-    pidfd: int = -1
-    sock: socket.socket | None = None
-    ours: bool = True
-    exited: bool = False
-    claimed: bool = False
-    """The shim has the claim: the step may have started, even if the file is missing later."""
-    duty: Duty = field(default_factory=lambda: Duty(_ENDING))
-    cause: TreeCause = TreeCause.TIMEOUT
-    """Of `timeout`."""
-    timer: asyncio.TimerHandle | None = None
 
 
 class ProcessLauncher:
@@ -107,8 +83,8 @@ class ProcessLauncher:
         self._can = step_limits.of_this_process(self._cgroups)
         self._boot_id = process_tree.boot_id()
         self._pool = ShimPool(self, spawner_log)
-        self._live: dict[str, _Live] = {}
-        self._waiting: FairQueue[_Live] = FairQueue()
+        self._live: dict[str, LiveAttempt] = {}
+        self._waiting: FairQueue[LiveAttempt] = FairQueue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
         self._shims_missing = False
@@ -174,7 +150,7 @@ class ProcessLauncher:
         """The pid of the shim of every attempt that has one, by the attempt's id."""
         return {live.attempt.id: live.pid for live in self._live.values() if live.pid and not live.exited}
 
-    def _shims(self) -> list[_Live]:
+    def _shims(self) -> list[LiveAttempt]:
         return [live for live in self._live.values() if live.pidfd >= 0 and not live.exited]
 
     def launch(self, launch: Launch) -> None:
@@ -202,7 +178,7 @@ class ProcessLauncher:
                 "home": self._cgroups.home,
                 "namespace": self._cgroups.namespace,
             }
-        live = _Live(
+        live = LiveAttempt(
             attempt,
             message=json.dumps(message),
             timeout=launch.timeout,
@@ -250,8 +226,8 @@ class ProcessLauncher:
         """
         found = await self._probe.once(attempt)
         if isinstance(found, PosixShim):
-            duty = _duty_of(found.claim)
-            live = _Live(attempt, pid=found.pid, pidfd=found.pidfd, ours=False, claimed=True, duty=duty)
+            duty = duty_of(found.claim)
+            live = LiveAttempt(attempt, pid=found.pid, pidfd=found.pidfd, ours=False, claimed=True, duty=duty)
             self._watch(live)
             return None
         return self._event_of(attempt, found)
@@ -307,7 +283,7 @@ class ProcessLauncher:
             self._shims_are_there()
         self._pool.want(len(self._waiting))
 
-    def _bootstrap(self, live: _Live) -> int:
+    def _bootstrap(self, live: LiveAttempt) -> int:
         """A memory file that only the shim will read. Raises OSError."""
         assert live.message is not None
         message = f'{live.message[:-1]}, "timeout": {json.dumps(self._time_left(live))}}}'
@@ -322,7 +298,7 @@ class ProcessLauncher:
             raise
         return fd
 
-    def _time_left(self, live: _Live) -> float | None:
+    def _time_left(self, live: LiveAttempt) -> float | None:
         if live.deadline is None:
             return live.timeout
         # The attempt may have waited while the deadline of its run or loop came closer.
@@ -376,12 +352,12 @@ class ProcessLauncher:
 
     # -- one attempt
 
-    def _watch(self, live: _Live) -> None:
+    def _watch(self, live: LiveAttempt) -> None:
         self._live[live.attempt.token] = live
         self._loop.add_reader(live.pidfd, self._exited, live)
         live.timer = self._loop.call_later(STARTED_AFTER, self._tell_started, live)
 
-    def _tell_started(self, live: _Live) -> None:
+    def _tell_started(self, live: LiveAttempt) -> None:
         live.timer = None
         started = self._probe.started(live.attempt)
         if started is None:
@@ -392,7 +368,7 @@ class ProcessLauncher:
             live.duty.begins(self._loop.time(), self._time_left(live), live.cause)
         self._report(live.attempt.run_id, started)
 
-    def _hear(self, live: _Live) -> None:
+    def _hear(self, live: LiveAttempt) -> None:
         """The shim reported its claim, or closed its socket.
 
         A closed socket means that the record is on disk, or that the shim is dying, which its pidfd reports.
@@ -404,7 +380,7 @@ class ProcessLauncher:
         with contextlib.suppress(OSError):
             self._take_record(live)
 
-    def _open_still(self, live: _Live) -> bool:
+    def _open_still(self, live: LiveAttempt) -> bool:
         """Takes what the shim sent. False: it sends nothing more."""
         assert live.sock is not None
         try:
@@ -416,21 +392,21 @@ class ProcessLauncher:
         live.claimed = live.claimed or bool(told)
         return bool(told)
 
-    def _take_record(self, live: _Live) -> bool:
+    def _take_record(self, live: LiveAttempt) -> bool:
         """Whether there is one. Raises OSError if that cannot be known now."""
         record = self._probe.record(live.attempt)
         if record is None:
             return False
-        self._finish(live, _told_by(live.duty, self._event_of(live.attempt, record)))
+        self._finish(live, corrected(live.duty, self._event_of(live.attempt, record)))
         return True
 
-    def _exited(self, live: _Live) -> None:
+    def _exited(self, live: LiveAttempt) -> None:
         try:
             self._take_up_exit(live)
         except Exception as error:
             self._broken(live, error)
 
-    def _broken(self, live: _Live, error: Exception) -> None:
+    def _broken(self, live: LiveAttempt, error: Exception) -> None:
         """An unexpected error after the exit of a shim: reports the attempt as lost, so that its run does not hang."""
         attempt = live.attempt
         message = f"cannot process the end of {attempt.step} of run {attempt.run_id}"
@@ -439,7 +415,7 @@ class ProcessLauncher:
         lost = AttemptLost(step=attempt.step, token=attempt.token, error=reason, orphans=Orphans.UNKNOWN)
         self._finish(live, lost)
 
-    def _take_up_exit(self, live: _Live) -> None:
+    def _take_up_exit(self, live: LiveAttempt) -> None:
         self._loop.remove_reader(live.pidfd)
         live.exited = True
         if live.sock is not None:
@@ -461,11 +437,11 @@ class ProcessLauncher:
         else:
             self._lost(live, Orphans.UNKNOWN)
 
-    def _lost(self, live: _Live, orphans: Orphans) -> None:
+    def _lost(self, live: LiveAttempt, orphans: Orphans) -> None:
         """A shim exited without a record. If it never took its claim, the step certainly did not run."""
         self._spawn(self._lost_or_void(live, orphans))
 
-    async def _lost_or_void(self, live: _Live, orphans: Orphans) -> None:
+    async def _lost_or_void(self, live: LiveAttempt, orphans: Orphans) -> None:
         try:
             found = await self._probe.after_shim(live.attempt, claimed=live.claimed)
         except Exception as error:
@@ -475,24 +451,24 @@ class ProcessLauncher:
             os.close(found.pidfd)
             return
         if isinstance(found, AttemptLost):
-            found = replace(found, orphans=_known(found.orphans, orphans))
+            found = replace(found, orphans=known_orphans(found.orphans, orphans))
             if live.duty.forced:
                 found = replace(found, error="its supervisor did not respond and was killed with the step")
-        self._finish(live, _told_by(live.duty, self._event_of(live.attempt, found)))
+        self._finish(live, corrected(live.duty, self._event_of(live.attempt, found)))
 
     def _event_of(self, attempt: Attempt, found: EndRecord | Event) -> Event:
         if isinstance(found, EndRecord):
             self._survivors.take(attempt, found)
         return self._probe.event_of(attempt, found)
 
-    def _finish(self, live: _Live, event: Event) -> None:
+    def _finish(self, live: LiveAttempt, event: Event) -> None:
         if self._live.pop(live.attempt.token, None) is not None:
             self._let_go(live)
             if not isinstance(event, AttemptVoided):
                 self._probe.forget(live.attempt)
             self._report(live.attempt.run_id, event)
 
-    def _let_go(self, live: _Live) -> None:
+    def _let_go(self, live: LiveAttempt) -> None:
         if live.timer is not None:
             live.timer.cancel()
         if live.sock is not None:
@@ -522,31 +498,3 @@ class ProcessLauncher:
         if not task.cancelled() and (error := task.exception()) is not None:
             message = "a task of the launcher failed"
             self._loop.call_exception_handler({"message": message, "exception": error})
-
-
-def _duty_of(claim: Claim | None) -> Duty:
-    """The deadlines of a shim of an earlier daemon, from its claim."""
-    if claim is None or claim.ending is None:
-        return Duty(_ENDING + shim_watch.SLACK)
-    duty = Duty(claim.ending + shim_watch.SLACK)
-    # The clock of the boot is the one of the event loop.
-    duty.begins(0.0, claim.over, claim.timeout_cause)
-    return duty
-
-
-def _told_by(duty: Duty, event: Event) -> Event:
-    """Corrects an end record if the daemon ended the step for its shim, which saw only an unexplained KILL."""
-    if not duty.forced or not isinstance(event, AttemptEnded):
-        return event
-    if event.ending.cause is not TreeCause.EXITED or event.signal != signal.SIGKILL:
-        return event
-    signals = (*event.ending.signals, "KILL")
-    ending = replace(event.ending, cause=duty.cause, by_daemon=True, signals=signals)
-    return replace(event, ending=ending)
-
-
-def _known(by_cgroup: Orphans, by_spawner: Orphans) -> Orphans:
-    """What happened to the processes of a dead shim, from the cgroup and from the spawner."""
-    if by_cgroup is Orphans.UNKNOWN:
-        return by_spawner
-    return Orphans.ENDED if by_cgroup is Orphans.NONE and by_spawner is Orphans.ENDED else by_cgroup
