@@ -251,7 +251,7 @@ class ProcessLauncher:
         handed_over = False
         while (live := self._waiting.first()) is not None and (parked := self._pool.take()):
             try:
-                bootstrap = self._bootstrap(live)
+                bootstrap = live.bootstrap_file(self._loop.time())
             except OSError as error:
                 self._pool.give_back(parked)
                 self._try_again(f"cannot create its bootstrap message: {error.strerror}")
@@ -275,34 +275,13 @@ class ProcessLauncher:
             handed_over = True
             live.pid, live.pidfd, live.sock = parked.pid, parked.pidfd, parked.sock
             live.ours = True
-            live.duty.begins(self._loop.time() + START_PATIENCE, self._time_left(live), live.cause)
+            live.duty.begins(self._loop.time() + START_PATIENCE, live.time_left(self._loop.time()), live.cause)
             # By their numbers: for an object that it does not know the loop first asks the system for its addresses.
             self._loop.add_reader(live.sock.fileno(), self._hear, live)
             self._watch(live)
         if handed_over:
             self._shims_are_there()
         self._pool.want(len(self._waiting))
-
-    def _bootstrap(self, live: LiveAttempt) -> int:
-        """A memory file that only the shim will read. Raises OSError."""
-        assert live.message is not None
-        message = f'{live.message[:-1]}, "timeout": {json.dumps(self._time_left(live))}}}'
-        failpoints.hit("launch.message")
-        fd = os.memfd_create("toban-bootstrap", os.MFD_CLOEXEC)
-        try:
-            left = memoryview(message.encode())
-            while left:
-                left = left[os.write(fd, left) :]
-        except OSError:
-            os.close(fd)
-            raise
-        return fd
-
-    def _time_left(self, live: LiveAttempt) -> float | None:
-        if live.deadline is None:
-            return live.timeout
-        # The attempt may have waited while the deadline of its run or loop came closer.
-        return max(0.0, live.deadline - self._loop.time())
 
     def _try_again(self, reason: str) -> None:
         self.no_shim(reason)
@@ -365,7 +344,7 @@ class ProcessLauncher:
             return
         live.claimed = True
         if live.ours and not live.duty.forced and live.duty.cause is live.cause:
-            live.duty.begins(self._loop.time(), self._time_left(live), live.cause)
+            live.duty.begins(self._loop.time(), live.time_left(self._loop.time()), live.cause)
         self._report(live.attempt.run_id, started)
 
     def _hear(self, live: LiveAttempt) -> None:

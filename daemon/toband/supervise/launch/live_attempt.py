@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("the POSIX launcher needs a spawner")
+
 import asyncio
+import json
+import os
 import signal
 import socket
 from dataclasses import dataclass, field, replace
 
+from toband import failpoints
 from toband.domain.attempt_model import Attempt, Orphans, TreeCause
 from toband.domain.run_events import AttemptEnded, Event
 from toband.supervise.launch import shim_watch
@@ -38,6 +46,25 @@ class LiveAttempt:
     cause: TreeCause = TreeCause.TIMEOUT
     """Of `timeout`."""
     timer: asyncio.TimerHandle | None = None
+
+    def time_left(self, now: float) -> float | None:
+        """Until its timeout, which passes also while it waits if it is the run's or that of a loop."""
+        return self.timeout if self.deadline is None else max(0.0, self.deadline - now)
+
+    def bootstrap_file(self, now: float) -> int:
+        """Its message in a memory file that only the shim will read. Raises OSError."""
+        assert self.message is not None
+        message = f'{self.message[:-1]}, "timeout": {json.dumps(self.time_left(now))}}}'
+        failpoints.hit("launch.message")
+        fd = os.memfd_create("toban-bootstrap", os.MFD_CLOEXEC)
+        try:
+            left = memoryview(message.encode())
+            while left:
+                left = left[os.write(fd, left) :]
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
 
 
 def duty_of(claim: Claim | None) -> Duty:
