@@ -12,7 +12,7 @@ import structlog
 
 from toband.file_watch.notifier import Notifier
 from toband.file_watch.own_files import NO_FILES, OwnFiles
-from toband.file_watch.path_follower import LOOK_AGAIN, Follower
+from toband.file_watch.path_changes import LOOK_AGAIN, Follower
 from toband.ports import WatchChanges
 
 if sys.platform == "linux":

@@ -19,7 +19,7 @@ from toband.engine.definitions.definition_parser import DefinitionParser
 from toband.engine.errors import InvalidDefinitionError
 from toband.engine.events.path_events import PathEvents
 from toband.engine.health.health_conditions import Health
-from toband.file_watch import path_follower
+from toband.file_watch import path_changes
 from toband.file_watch.watched_paths import WatchedPaths
 from toband.store import SqlStore
 
@@ -51,7 +51,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
-    monkeypatch.setattr(path_follower, "QUIET", 0.05)
+    monkeypatch.setattr(path_changes, "QUIET", 0.05)
     paths = WatchedPaths()
     health = Health(SystemClock())
     stored: list[Any] = []

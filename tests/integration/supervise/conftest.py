@@ -16,13 +16,13 @@ from helpers.processes import describe, gone, kill, marked
 from helpers.supervision import Opener, Place, Supervision
 from helpers.wait import wait_for, wait_until
 from toband.domain.run_events import AttemptStarted
-from toband.supervise.launch import shim_watch
+from toband.supervise.launch import unresponsive_shims
 
 
 @pytest.fixture(autouse=True)
 def _no_shim_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests stop shims themselves, and nobody else is to continue them; those of the watch set it again."""
-    monkeypatch.setattr(shim_watch, "LOOK_EVERY", 3600.0)
+    monkeypatch.setattr(unresponsive_shims, "LOOK_EVERY", 3600.0)
 
 
 @pytest.fixture

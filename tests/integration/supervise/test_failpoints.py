@@ -19,7 +19,7 @@ from toband import failpoints
 from toband.domain.attempt_model import TreeCause
 from toband.domain.run_events import AttemptLost
 from toband.ports import LogKind
-from toband.supervise.launch import shim_watch
+from toband.supervise.launch import unresponsive_shims
 from toband.supervise.launch.launcher import ShimPatience
 from toband.supervise.logs.log_reader import LogReader
 
@@ -80,7 +80,7 @@ async def test_a_step_that_ends_just_before_it_is_signalled_ended_by_itself(
     armed: Armed, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """The shim has decided to end it, and loses the processor: by the time it is back the step is done."""
-    monkeypatch.setattr(shim_watch, "LOOK_EVERY", 3600.0)
+    monkeypatch.setattr(unresponsive_shims, "LOOK_EVERY", 3600.0)
     supervision = await armed("shim.end_main=stop@1")
     gate = supervision.gate()
     timeout = 0.5 if way == "timeout" else None

@@ -12,7 +12,7 @@ from helpers.supervision import Opener, Supervision
 from helpers.wait import wait_for
 from toband.domain.attempt_model import TreeCause
 from toband.domain.run_events import AttemptEnded, AttemptLost
-from toband.supervise.launch import shim_watch
+from toband.supervise.launch import unresponsive_shims
 from toband.supervise.launch.launcher import ShimPatience
 
 ENDLESS_STOPS = """
@@ -28,8 +28,8 @@ STOPPED = "echo x >> witness; kill -STOP $PPID; touch ready; exec sleep 600"
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shim_watch, "LOOK_EVERY", 0.1)
-    monkeypatch.setattr(shim_watch, "SLACK", 1.0)
+    monkeypatch.setattr(unresponsive_shims, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(unresponsive_shims, "SLACK", 1.0)
 
 
 async def test_signals_do_not_end_a_supervisor(supervision: Supervision) -> None:
@@ -57,7 +57,7 @@ async def test_a_step_that_stopped_its_supervisor_can_be_cancelled(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nobody looks: the cancel itself does it.
-    monkeypatch.setattr(shim_watch, "LOOK_EVERY", 3600.0)
+    monkeypatch.setattr(unresponsive_shims, "LOOK_EVERY", 3600.0)
     supervision = await opened()
     attempt = supervision.launch(shell(STOPPED), grace=0.2)
     await supervision.appears("ready")
@@ -92,13 +92,13 @@ async def test_a_step_that_stops_its_supervisor_again_and_again_is_ended_by_the_
 async def test_a_supervisor_that_was_stopped_is_found_and_continued_after_a_restart(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shim_watch, "LOOK_EVERY", 3600.0)
+    monkeypatch.setattr(unresponsive_shims, "LOOK_EVERY", 3600.0)
     first = await opened(patience=ShimPatience(kill=1.0))
     attempt, _ = await first.ready_in_time(shell(STOPPED), 2.0, made="ready", grace=0.2)
     shim = await first.shim(attempt)
     await wait_for(lambda: state_of(shim.pid) == "T", "it is not stopped")
     await first.close()
-    monkeypatch.setattr(shim_watch, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(unresponsive_shims, "LOOK_EVERY", 0.1)
     second = await opened(patience=ShimPatience(kill=1.0))
     assert await second.launcher.recover(attempt) is None
     ended = await second.ended(attempt)
@@ -117,13 +117,13 @@ async def test_a_supervisor_that_nothing_wakes_is_ended_and_its_step_lost(
     await supervision.appears("ready")
     shim = await supervision.shim(attempt)
     step = seen((await supervision.started(attempt)).pid)
-    send = shim_watch._signal
+    send = unresponsive_shims._signal
 
-    def send_others(to: shim_watch.Watched, signum: int) -> None:
+    def send_others(to: unresponsive_shims.Watched, signum: int) -> None:
         if signum != signal.SIGCONT:
             send(to, signum)
 
-    monkeypatch.setattr(shim_watch, "_signal", send_others)
+    monkeypatch.setattr(unresponsive_shims, "_signal", send_others)
     kill(shim, signal.SIGSTOP)
     await wait_for(lambda: state_of(shim.pid) == "T", "it is not stopped")
     live = supervision.launcher._live[attempt.token]

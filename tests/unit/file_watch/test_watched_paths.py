@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from helpers.wait import wait_for
-from toband.file_watch import path_follower
+from toband.file_watch import path_changes
 from toband.file_watch.native_notifier import Native
 from toband.file_watch.notifier import Notifier, Told
 from toband.file_watch.own_files import NO_FILES, OwnFiles
@@ -134,7 +134,7 @@ class Watching:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(path_follower, "QUIET", 0.2)
+    monkeypatch.setattr(path_changes, "QUIET", 0.2)
 
 
 @pytest.fixture(params=NOTIFIERS, ids=lambda each: each.__name__.lower())
@@ -338,8 +338,8 @@ async def test_what_is_renamed_is_complete(linux: Watching, tmp_path: Path, put:
 
 
 async def test_many_changes_at_once(watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(path_follower, "CHANGES_MOST", 10)
-    monkeypatch.setattr(path_follower, "QUIET", 0.5)
+    monkeypatch.setattr(path_changes, "CHANGES_MOST", 10)
+    monkeypatch.setattr(path_changes, "QUIET", 0.5)
     await watching.follow(tmp_path)
     for number in range(250):
         (tmp_path / f"{number}").write_text("x")
@@ -403,7 +403,7 @@ async def test_directories_of_the_daemon_take_no_watches(tmp_path: Path) -> None
 async def test_a_watch_that_would_never_tell_anything_is_trouble(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(path_follower, "LOOK_AGAIN", 0.1)
+    monkeypatch.setattr(path_changes, "LOOK_AGAIN", 0.1)
     state, elsewhere, link = tmp_path / "state", tmp_path / "elsewhere", tmp_path / "link"
     for folder in (state, elsewhere):
         folder.mkdir()
@@ -471,7 +471,7 @@ async def test_paths_come_and_go(watching: Watching, tmp_path: Path, put: Put) -
 async def test_a_limit_of_the_system_is_told_and_tried_again(
     linux: Watching, tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(path_follower, "TRY_AGAIN", 0.05)
+    monkeypatch.setattr(path_changes, "TRY_AGAIN", 0.05)
     allowed = [3]
     add = Inotify._add
 
@@ -521,7 +521,7 @@ async def test_when_the_system_loses_count(
 async def test_one_above_a_path_that_moves_is_found_by_looking(
     linux: Watching, tmp_path: Path, outside: Path, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(path_follower, "LOOK_AGAIN", 0.05)
+    monkeypatch.setattr(path_changes, "LOOK_AGAIN", 0.05)
     tree = tmp_path / "above" / "between" / "tree"
     tree.mkdir(parents=True)
     await linux.follow(tree)
@@ -540,15 +540,15 @@ async def test_a_path_that_cannot_be_looked_at(
 ) -> None:
     path = tmp_path / "file"
     path.write_text("x")
-    monkeypatch.setattr(path_follower, "TRY_AGAIN", 0.05)
+    monkeypatch.setattr(path_changes, "TRY_AGAIN", 0.05)
 
     def denied(path: str) -> PathState:
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr(path_follower, "state_of", denied)
+    monkeypatch.setattr(path_changes, "state_of", denied)
     linux.paths.follow({str(path): {0.0}})
     await wait_for(lambda: "Permission denied" in linux.paths.troubles.get(str(path), ""), "told")
-    monkeypatch.setattr(path_follower, "state_of", state_of)
+    monkeypatch.setattr(path_changes, "state_of", state_of)
     await wait_for(lambda: not linux.paths.troubles, "another try")
     await linux.settle()
     assert linux.told == []

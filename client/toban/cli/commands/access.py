@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from toban.cli.args.name_arguments import connect
-from toban.cli.commands import access_init
+from toban.cli.commands import access_certificates
 from toban.cli.render.access_text import role_text
 from toban.cli.render.output import Column, emit_one, fields, paint, table
 from toban.cli.session import OutputOption, Session, session
@@ -64,5 +64,5 @@ def _show(here: Session, found: access_pb2.GetAccessResponse) -> None:
         here.note("hint: set `step_user` in the configuration of the daemon")
 
 
-app.command()(access_init.init)
-app.command()(access_init.renew)
+app.command()(access_certificates.init)
+app.command()(access_certificates.renew)

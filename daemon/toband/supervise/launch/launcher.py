@@ -26,7 +26,7 @@ from toband.domain.fair_queue import FairQueue
 from toband.domain.run_events import AttemptLost, AttemptVoided, Event, not_started
 from toband.ports import Clock, Conditions, HealthStatus, Launch, Report
 from toband.supervise.files.run_files import RunFiles
-from toband.supervise.launch import shim_watch, step_limits
+from toband.supervise.launch import step_limits, unresponsive_shims
 from toband.supervise.launch.attempt_probe import LOOK_AGAIN, AttemptProbe
 from toband.supervise.launch.bootstrap import message_of
 from toband.supervise.launch.claim_names import ClaimNames
@@ -36,8 +36,8 @@ from toband.supervise.launch.posix_host import PosixHost, PosixShim
 from toband.supervise.launch.sandbox_plan import sandbox_plan
 from toband.supervise.launch.secret_directories import SecretDirectories
 from toband.supervise.launch.shim_pool import PAUSE, ShimPool
-from toband.supervise.launch.shim_watch import Duty, ShimWatch
 from toband.supervise.launch.survivors import Survivors
+from toband.supervise.launch.unresponsive_shims import Duty, ShimWatch
 from toband.supervise.shim import cgroups, process_tree
 from toband.supervise.shim.cgroups import Cgroups
 from toband.supervise.shim.shim import START_PATIENCE
@@ -183,7 +183,7 @@ class ProcessLauncher:
             message=json.dumps(message),
             timeout=launch.timeout,
             cause=launch.timeout_cause,
-            duty=Duty(launch.kill_grace + self._patience.kill + shim_watch.SLACK),
+            duty=Duty(launch.kill_grace + self._patience.kill + unresponsive_shims.SLACK),
         )
         if launch.timeout is not None and launch.timeout_cause is not TreeCause.TIMEOUT:
             live.deadline = self._loop.time() + launch.timeout

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from toband import failpoints
 from toband.domain.attempt_model import Attempt, Orphans, TreeCause
 from toband.domain.run_events import AttemptEnded, Event
-from toband.supervise.launch import shim_watch
+from toband.supervise.launch import unresponsive_shims
 from toband.supervise.launch.end_record import Claim
-from toband.supervise.launch.shim_watch import Duty
+from toband.supervise.launch.unresponsive_shims import Duty
 
 _ENDING = 10.0 + 30.0
 """Seconds to end a step if the claim does not say."""
@@ -70,8 +70,8 @@ class LiveAttempt:
 def duty_of(claim: Claim | None) -> Duty:
     """The deadlines of a shim of an earlier daemon, from its claim."""
     if claim is None or claim.ending is None:
-        return Duty(_ENDING + shim_watch.SLACK)
-    duty = Duty(claim.ending + shim_watch.SLACK)
+        return Duty(_ENDING + unresponsive_shims.SLACK)
+    duty = Duty(claim.ending + unresponsive_shims.SLACK)
     # The clock of the boot is the one of the event loop.
     duty.begins(0.0, claim.over, claim.timeout_cause)
     return duty

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from toband.file_watch import path_follower
+from toband.file_watch import path_changes
 from toband.file_watch.notifier import NotificationKind, Told
-from toband.file_watch.path_follower import LONGEST, QUIET, Follower
+from toband.file_watch.path_changes import LONGEST, QUIET, Follower
 from toband.file_watch.path_state import Spot
 from toband.ports import WatchChanges
 
@@ -185,8 +185,8 @@ def test_each_watch_of_a_path_waits_as_long_as_it_says(tmp_path: Path) -> None:
 
 
 def test_no_more_files_are_waited_for_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(path_follower, "CHANGES_MOST", 3)
-    monkeypatch.setattr(path_follower, "MORE_MOST", 2)
+    monkeypatch.setattr(path_changes, "CHANGES_MOST", 3)
+    monkeypatch.setattr(path_changes, "MORE_MOST", 2)
     scene = Scene(tmp_path, SETTLE)
     for half in ("abcd", "efgh"):
         for name in half:
