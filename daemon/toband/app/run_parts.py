@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toband.app.adapters import Adapters, SystemClock
 from toband.config import Config
-from toband.domain.authority import StepRights, rights_of
+from toband.domain.author_limits import StepRights, rights_of
 from toband.domain.identity import StepIdentity
 from toband.domain.run_events import Event
 from toband.domain.run_model import Run

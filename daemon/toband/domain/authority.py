@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from toban.definition import AuthorLimits, Grant, Workflow
+from toban.definition import AuthorLimits, Grant
 from toband.domain.identity import Identity, Narrowing, Role, Visible
 
 _WILD = "*?["
@@ -43,41 +43,13 @@ def granted(grants: Iterable[Grant]) -> Sequence[Authority]:
     return [
         Authority(
             role=Role[each.role.upper()],
-            narrowing=_narrowing(each) if each.workflows or each.labels else None,
+            narrowing=narrowing_of(each) if each.workflows or each.labels else None,
         )
         for each in grants
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRights:
-    """What a definition allows its steps: what it grants, and which workflows they may start, None for all."""
-
-    granted: Sequence[Authority] = ()
-    startable: Visible = None
-
-
-def rights_of(workflow: Workflow) -> StepRights:
-    limits = tuple(_narrowing(each) for each in workflow.author_limits)
-    return StepRights(granted=granted(workflow.grants), startable=limits or None)
-
-
-def author_limits(visible: Visible, before: Sequence[AuthorLimits] = ()) -> tuple[AuthorLimits, ...]:
-    """The limits of a definition whose author sees these workflows; `before` are those that it has to keep."""
-    if visible is None:
-        return tuple(before)
-    own = [Authority(role=Role.VIEWER, narrowing=each) for each in visible]
-    found = [AuthorLimits(workflows=each.workflows, labels=dict(each.labels)) for each in visible]
-    if before:
-        found = [
-            limits
-            for limits in before
-            if any(each.includes(Authority(role=Role.VIEWER, narrowing=_narrowing(limits))) for each in own)
-        ]
-    return tuple(found) or (AuthorLimits(),)
-
-
-def _narrowing(given: Grant | AuthorLimits) -> Narrowing:
+def narrowing_of(given: Grant | AuthorLimits) -> Narrowing:
     return Narrowing(workflows=given.workflows, labels=tuple(sorted(given.labels.items())))
 
 

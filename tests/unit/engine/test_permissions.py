@@ -14,7 +14,8 @@ from doubles.store import FaultyStore
 from toban.v1 import dead_letter_pb2, event_pb2, job_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2
 from toband.api.access_rules import access_rules
 from toband.domain.access_rule import AccessRule
-from toband.domain.authority import Authority, StepRights
+from toband.domain.author_limits import StepRights
+from toband.domain.authority import Authority
 from toband.domain.identity import Identity, IdentityKind, Narrowing, Role, StepIdentity, Visible, token_identity
 from toband.domain.run_model import Run
 from toband.engine.access.call_scope import visible

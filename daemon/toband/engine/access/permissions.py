@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toband.domain.access_rule import AccessRule, CallTarget
-from toband.domain.authority import StepRights, authority_of, described, visible_with
+from toband.domain.author_limits import StepRights
+from toband.domain.authority import authority_of, described, visible_with
 from toband.domain.identity import Identity, Narrowing, StepIdentity, Visible
 from toband.engine.access.call_scope import enter_scope, seen_with
 from toband.engine.access.call_targets import CallTargets

@@ -16,7 +16,7 @@ from toban.definition.scripts.shells import DEFAULT_SHELL
 from toban.definition.timing.business_days import CalendarError
 from toban.definition.timing.phrases.phrase import PhraseError
 from toban.definition.timing.schedule_spec import Schedule
-from toband.domain.authority import author_limits
+from toband.domain.author_limits import author_limits
 from toband.domain.schedule_model import ScheduleEntry, entries_of
 from toband.engine.access.call_scope import visible
 from toband.engine.definitions.default_shell import with_default_shell
