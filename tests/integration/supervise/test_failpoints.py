@@ -21,6 +21,7 @@ from toband.domain.run_events import AttemptLost
 from toband.ports import LogKind
 from toband.supervise.launch import unresponsive_shims
 from toband.supervise.launch.launcher import ShimPatience
+from toband.supervise.launch.live_attempt import LiveAttempt
 from toband.supervise.logs.log_reader import LogReader
 
 Armed = Callable[..., Awaitable[Supervision]]
@@ -212,15 +213,15 @@ async def test_a_launch_without_descriptors_waits_for_one(supervision: Supervisi
 async def test_a_timeout_that_began_before_goes_on_while_an_attempt_waits(
     supervision: Supervision, cause: TreeCause, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bootstrap = supervision.launcher._bootstrap
+    bootstrap = LiveAttempt.bootstrap_file
     left: list[float] = []
 
-    def noted(live: Any) -> int:
-        fd = bootstrap(live)
+    def noted(live: LiveAttempt, now: float) -> int:
+        fd = bootstrap(live, now)
         left.append(json.loads(os.pread(fd, 1 << 20, 0))["timeout"])
         return fd
 
-    monkeypatch.setattr(supervision.launcher, "_bootstrap", noted)
+    monkeypatch.setattr(LiveAttempt, "bootstrap_file", noted)
     failpoints.arm("launch.message=EMFILE@1")
     try:
         began = time.monotonic()
