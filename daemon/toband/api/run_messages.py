@@ -27,7 +27,7 @@ from toband.domain.run_model import (
 )
 from toband.domain.run_waits import WaitingFor, run_waits_for, step_waits_for, steps_wait_for
 from toband.domain.secret_params import shown_params
-from toband.engine.runs.run_factory import PlannedStep
+from toband.engine.runs.run_preview import PlannedStep
 from toband.engine.runs.step_selection import definition_scope
 from toband.ports import LogKind, OutputEnd
 

@@ -36,6 +36,7 @@ from toband.engine.runs.resource_sampling import ResourceSampler
 from toband.engine.runs.run_control import RunControl
 from toband.engine.runs.run_factory import RunFactory
 from toband.engine.runs.run_log import LogChunk
+from toband.engine.runs.run_preview import RunPreviews
 from toband.engine.runs.run_progress import RunProgress
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.runs.run_search import RunSearch
@@ -51,6 +52,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         *,
         intake: RunIntake,
         factory: RunFactory,
+        previews: RunPreviews,
         plans: PlanCache,
         queue: RunQueue,
         launches: Dispatcher,
@@ -67,6 +69,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
     ) -> None:
         self._intake = intake
         self._factory = factory
+        self._previews = previews
         self._plans = plans
         self._queue = queue
         self._launches = launches
@@ -98,7 +101,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
 
     @unary
     async def PlanRun(self, request: pb.PlanRunRequest, context: Context) -> pb.PlanRunResponse:
-        preview = await self._factory.preview(
+        preview = await self._previews.preview(
             request.workflow,
             run_requests.params(request.params),
             run_requests.selection(request),

@@ -38,6 +38,7 @@ from toband.engine.runs.plan_cache import PlanCache
 from toband.engine.runs.recovery import Recovery
 from toband.engine.runs.registry import ActiveRuns
 from toband.engine.runs.run_factory import RunFactory
+from toband.engine.runs.run_preview import RunPreviews
 from toband.engine.runs.run_queue import RunQueue
 from toband.engine.runs.step_waits import StepWaits
 from toband.engine.runs.unread_runs import UnreadRuns
@@ -89,10 +90,10 @@ class RunParts:
             plans=self.plans,
             clock=clock,
             ids=ids,
-            evaluation=evaluation,
             sealed=sealed,
             default_timeout=config.default_run_timeout,
         )
+        self.previews = RunPreviews(self.factory, evaluation)
         self.intake = RunIntake(
             active=self.active,
             factory=self.factory,

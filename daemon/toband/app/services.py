@@ -40,6 +40,7 @@ async def start_services(
     runs = RunService(
         intake=engine.runs.intake,
         factory=engine.runs.factory,
+        previews=engine.runs.previews,
         plans=engine.runs.plans,
         queue=engine.runs.queue,
         launches=engine.runs.launches,

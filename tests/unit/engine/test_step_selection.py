@@ -11,7 +11,7 @@ from toban.definition import parse
 from toband.domain.plan import Plan
 from toband.domain.run_model import Run, RunState, SkipReason, StepRun, StepState, Trigger
 from toband.engine.errors import NothingToRunError, StepNotSkippableError, UnknownScopeError, UnknownStepError
-from toband.engine.runs.run_factory import in_order
+from toband.engine.runs.run_preview import in_order
 from toband.engine.runs.step_selection import (
     WHAT_FAILED,
     RetrySelection,

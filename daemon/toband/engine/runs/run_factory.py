@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from graphlib import TopologicalSorter
 from typing import Any
 
-from toban.definition import Scope, Workflow, bind_params
+from toban.definition import Workflow, bind_params
 from toband.domain.overlap import OverlapRule, rule_for
 from toband.domain.plan import Plan
-from toband.domain.run_model import Run, SkipReason, StepRun, Trigger
+from toband.domain.run_model import Run, Trigger
 from toband.domain.secret_params import sealed_names, secret_params
 from toband.domain.transition import Ids
 from toband.engine.errors import (
@@ -18,7 +17,6 @@ from toband.engine.errors import (
     RunNotFoundError,
     WorkflowNotFoundError,
 )
-from toband.engine.execution.expression_evaluator import ExpressionEvaluator
 from toband.engine.execution.sealed_params import SealedParams, check_public, check_secret_names
 from toband.engine.runs.plan_cache import PlanCache
 from toband.engine.runs.step_selection import (
@@ -27,7 +25,6 @@ from toband.engine.runs.step_selection import (
     RetrySelection,
     Selection,
     StepSelector,
-    definition_scope,
 )
 from toband.ports import Clock, Request, Store, StoredWorkflow
 
@@ -48,31 +45,6 @@ class NewRun:
         return rule_for(self.plan.workflow, self.run)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedStep:
-    """A step of a preview. `skipped` says why it would not run; `source` is the run that its result would come from."""
-
-    id: str
-    title: str
-    job_type: str
-    command: str
-    depends_on: tuple[str, ...]
-    when: str
-    for_each: str
-    max_iterations: int
-    skipped: SkipReason | None
-    source: str
-    is_finally: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
-    run: Run
-    title: str
-    definition_scope: str
-    steps: Sequence[PlannedStep]
-
-
 class RunFactory:
     def __init__(
         self,
@@ -81,7 +53,6 @@ class RunFactory:
         plans: PlanCache,
         clock: Clock,
         ids: Ids,
-        evaluation: ExpressionEvaluator,
         sealed: SealedParams,
         default_timeout: float | None,
     ) -> None:
@@ -89,7 +60,6 @@ class RunFactory:
         self._plans = plans
         self._clock = clock
         self._ids = ids
-        self._evaluation = evaluation
         self._sealed = sealed
         self.default_timeout = default_timeout
         self._selector = StepSelector(store, clock)
@@ -222,29 +192,6 @@ class RunFactory:
         stored = await self._store.get_workflow(run.workflow)
         return stored.version if stored is not None and stored.version > run.version else 0
 
-    async def preview(self, workflow: str, params: Mapping[str, Any], selection: Selection, caller: str) -> Preview:
-        """The steps of a run that is not created, in an order in which they could run.
-
-        Raises as `new`, and RenderError.
-        """
-        made = await self.new(workflow, params, trigger=Trigger.API, caller=caller, selection=selection, preview=True)
-        plan, run = made.plan, made.run
-        scope = Scope(
-            params=dict(run.params),
-            # The rest is known only for a real run.
-            run={"workflow": run.workflow, "scope": run.scope, "retry_of": ""},
-            env=plan.workflow.env,
-            steps={},
-        )
-        steps = []
-        for name in in_order(plan):
-            if name in run.steps:
-                command = await self._evaluation.preview(plan.workflow, plan.steps[name], scope)
-                steps.append(_planned(plan, run.steps[name], command))
-        return Preview(
-            run=run, title=plan.workflow.title, definition_scope=definition_scope(plan.workflow, run), steps=steps
-        )
-
     async def _current(self, workflow: str) -> StoredWorkflow:
         stored = await self._store.get_workflow(workflow)
         if stored is None:
@@ -265,42 +212,3 @@ def _check_secrets(workflow: Workflow, params: Mapping[str, Any], secret: Collec
     check_secret_names(workflow, secret)
     if trigger in _PUBLIC:
         check_public(workflow, params)
-
-
-def in_order(plan: Plan) -> list[str]:
-    """Every step after its dependencies, otherwise in the order of the definition; `finally` steps last."""
-    sorter = TopologicalSorter({name: step.depends_on for name, step in plan.steps.items()})
-    sorter.prepare()
-    ordered: list[str] = []
-    while sorter.is_active():
-        ready = sorted(sorter.get_ready(), key=plan.index.__getitem__)
-        ordered += ready
-        sorter.done(*ready)
-    return sorted(ordered, key=lambda name: name in plan.finally_steps)
-
-
-def _planned(plan: Plan, run: StepRun, command: str) -> PlannedStep:
-    step = plan.steps[run.id]
-    return PlannedStep(
-        id=step.id,
-        title=step.name,
-        job_type=step.job_type.value,
-        command=command,
-        depends_on=step.depends_on,
-        when=step.when,
-        for_each=step.for_each if isinstance(step.for_each, str) else _shown(step.for_each),
-        max_iterations=step.max_iterations if step.completion_check is not None else 0,
-        skipped=run.skip_reason,
-        source=run.source,
-        is_finally=step.is_finally,
-    )
-
-
-def _shown(items: Any) -> str:
-    match items:
-        case None:
-            return ""
-        case dict():
-            return " × ".join(items)
-        case _:
-            return f"{len(items)} items"
