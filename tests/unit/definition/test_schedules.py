@@ -151,6 +151,7 @@ def test_a_job_has_schedules_that_its_users_do_not_inherit() -> None:
         ("schedule: 0 3 * *", "schedule", 11, "expected 5 or 6 fields, found 4"),
         ("schedule: 0 25 * * *", "schedule", 11, 'hour: found "25": expected 0-23'),
         ("schedule: every day at 9", "schedule", 11, 'in words write {when: "every day at 9"}'),
+        ("schedule: {cron: every day at 9}", "schedule.cron", 18, 'in words write {when: "every day at 9"}'),
         ("schedule: 5", "schedule", 11, "expected a crontab expression or a mapping with one of"),
         ("schedule:", "schedule", 1, "the field has no value"),
         ("schedule: []", "schedule", 11, "expected at least one schedule, found none"),

@@ -118,6 +118,18 @@ class _Reader:
         self._check_required({}, node, path)
         return Schedule(cron=cron, timezone=self._zone)
 
+    def _check_cron(self, cron: FieldAt | None) -> frozenset[str]:
+        """Reports words in the place of an expression; returns the fields that need no further check."""
+        if cron is None or not isinstance(text := cron.value.plain(), str):
+            return frozenset()
+        try:
+            parse_cron(text)
+        except ValueError as error:
+            if words := self._meant_as_words(text):
+                self._report.at(cron.value, cron.path, f"{error}{words}")
+                return frozenset({"cron"})
+        return frozenset()
+
     def _meant_as_words(self, text: str) -> str:
         try:
             _read_words(text, self._zone)
@@ -129,7 +141,7 @@ class _Reader:
         known = self._model.model_fields
         report = self._report
         fields = read_fields(node, path, report, known=known, aliases={}, unsupported=frozenset())
-        values = check_fields(self._model, fields, report, skip=frozenset())
+        values = check_fields(self._model, fields, report, skip=self._check_cron(fields.get("cron")))
         given = [name for name in fields if name in self._says_when]
         if not given:
             message = f"the schedule does not say when: give one of {', '.join(self._says_when)}"

@@ -12,9 +12,9 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from toban.definition.expressions.template_names import suggestion
 from toban.definition.scalars.values import describe
-from toban.definition.schema.definition_schema import DefinitionPart
-from toban.definition.schema.foreign_fields import instead_of
-from toban.definition.schema.unsupported_fields import UNSUPPORTED_VALUES, VALUE_ALIASES
+from toban.definition.schema.definition_schema import DefinitionPart, WorkflowInput
+from toban.definition.schema.foreign_fields import beside_steps, instead_of
+from toban.definition.schema.unsupported_fields import UNSUPPORTED_VALUES, UNSUPPORTED_WORKFLOW_FIELDS, VALUE_ALIASES
 from toban.definition.source.problem_collector import Reporter, join
 from toban.definition.source.yaml_source import Node
 
@@ -28,6 +28,13 @@ _EXPECTED = {
     "list_type": "a list",
     "dict_type": "a mapping",
 }
+
+
+_WORKFLOW_FIELDS = frozenset(
+    info.alias or name
+    for name, info in WorkflowInput.model_fields.items()
+    if name not in {*UNSUPPORTED_WORKFLOW_FIELDS, "steps"}
+)
 
 
 class FieldOrigin(Enum):
@@ -88,6 +95,8 @@ def _report_unknown(
     key: Node, path: str, written: str, allowed: tuple[str, ...], aliases: Mapping[str, str], report: Reporter
 ) -> None:
     hint = instead_of(written, allowed, aliases)
+    if not hint and "depends_on" in allowed:
+        hint = beside_steps(written, _WORKFLOW_FIELDS)
     if not hint:
         hint = suggestion(written, [*allowed, *(alias for alias, name in aliases.items() if name in allowed)])
     if hint:

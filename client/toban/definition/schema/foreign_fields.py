@@ -138,6 +138,16 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _FIELD = re.compile(r"[a-z_]+")
 
 
+def beside_steps(written: str, workflow_fields: Collection[str]) -> str:
+    """`: write finally beside steps` for a field of the workflow that a step has, or nothing."""
+    word = _WORD_START.sub("_", written).replace("-", "_").lower()
+    for text in (word, *_INSTEAD.get(word, ())):
+        field = _FIELD.match(text)
+        if field is not None and field[0] == text and text in workflow_fields:
+            return f": write {text} beside steps, for the whole workflow"
+    return ""
+
+
 def instead_of(written: str, allowed: Collection[str], aliases: Mapping[str, str]) -> str:
     """`: write depends_on` for a word of another tool, or nothing; never names a field that is not `allowed`."""
     word = _WORD_START.sub("_", written).replace("-", "_").lower()
