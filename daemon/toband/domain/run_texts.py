@@ -36,6 +36,10 @@ _FINALLY_STOPPED = {
 }
 
 
+def state_text(state: RunState) -> str:
+    return state.value.lower().replace("_", " ")
+
+
 def lock_conflict(conflict: LockConflict) -> str:
     return (
         f"cannot wait for lock {conflict.wanted} while the run holds {conflict.held}: locks are taken in alphabetical "

@@ -56,6 +56,7 @@ from toban.definition import ParamError, Problem
 from toband.domain.identity import Identity, IdentityKind
 from toband.domain.not_started import NotStarted, NotStartedReason
 from toband.domain.run_model import Run
+from toband.domain.run_texts import state_text
 
 
 class EngineError(Exception):
@@ -177,7 +178,7 @@ class NeverRunError(EngineError):
 
 class RunTerminalError(EngineError):
     def __init__(self, run: Run) -> None:
-        super().__init__(f"the run has already ended: {run.state.value}")
+        super().__init__(f"run {run.name} has already ended: {state_text(run.state)}")
         self.run = run
 
 
@@ -185,7 +186,7 @@ class RunActiveError(EngineError):
     """The call needs a run that has ended."""
 
     def __init__(self, run: Run) -> None:
-        super().__init__(f"the run has not ended: {run.state.value}")
+        super().__init__(f"run {run.name} has not ended: {state_text(run.state)}")
         self.run = run
 
 

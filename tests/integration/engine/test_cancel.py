@@ -107,6 +107,7 @@ def test_cancelling_what_has_ended_is_refused_with_its_state(daemon: Daemon) -> 
             "RUN_ALREADY_TERMINAL",
         )
         assert refusal.metadata == {"run_id": run.id, "state": state}
+        assert refusal.text == f"run {name}#1 has already ended: {state.lower()}"
         assert daemon.get_run(run.id) == run
 
 

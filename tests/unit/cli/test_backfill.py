@@ -62,10 +62,20 @@ def test_what_was_started(cli: Cli, daemon: FakeDaemon) -> None:
 
 
 def test_a_date_is_the_whole_day(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.explanation.sentences.append("Runs every night.")
     result = cli("backfill", "nightly", "--from", "2026-01-01", "--to", "2026-01-31")
-    assert result.err == "nightly had no due time then that is decided; nothing was started\n"
-    request = daemon.seen[-1]
+    assert result.err.splitlines() == [
+        "nightly has no due time from 2026-01-01 00:00:00 JST to 2026-01-31 23:59:59 JST; nothing was started",
+        "Runs every night.",
+    ]
+    request = daemon.seen[0]
     assert isinstance(request, pb.BackfillScheduleRequest)
     end = datetime(2026, 2, 1).astimezone() - timedelta(microseconds=1)
     assert request.from_time.ToDatetime(UTC) == datetime(2026, 1, 1).astimezone()
     assert request.to_time.ToDatetime(UTC) == end
+
+
+def test_an_interval_that_ends_before_it_begins(cli: Cli, daemon: FakeDaemon) -> None:
+    result = cli("backfill", "nightly", "--from", "2026-01-31", "--to", "2026-01-01")
+    assert (result.code, result.err) == (2, "toban: cannot backfill nightly: --to must not be before --from\n")
+    assert not daemon.seen

@@ -168,9 +168,11 @@ def test_cancel_and_wait(cli: Cli, daemon: FakeDaemon) -> None:
 def test_watch(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.add_workflow("nightly")
     record = daemon.add_run("nightly", steps=["a", "b"])
+    child = daemon.add_run("cleanup")
 
     def work() -> None:
         daemon.on_call.clear()
+        daemon.step(record, "b", run_pb2.STEP_STATE_RUNNING, child_run=child.run.id)
         daemon.step(record, "a", run_pb2.STEP_STATE_FAILED, reason="exit code 1", progress_current=5, progress_total=20)
         daemon.finish(record, run_pb2.RUN_STATE_FAILED)
 
@@ -178,8 +180,8 @@ def test_watch(cli: Cli, daemon: FakeDaemon) -> None:
     result = cli("runs", "watch", "nightly")
     assert result.code == 1
     told = [line.split("  ", 1)[-1] for line in result.out.splitlines()]
-    assert told[:2] == ["step a failed: exit code 1", "run failed"]
-    assert told[2].startswith("nightly#1 failed after ")
+    assert told[:3] == ["step a failed: exit code 1", "step b running: child run cleanup#1", "run failed"]
+    assert told[3].startswith("nightly#1 failed after ")
     assert "5/20 (25%); exit code 1" in cli("runs", "show", "nightly").out
     objects = cli("runs", "watch", "nightly", "-o", "json")
     assert objects.code == 1

@@ -162,6 +162,15 @@ def test_delete(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
     assert daemon.runs == {}
 
 
+def test_a_dry_run_names_a_run_as_the_command_does(cli: Cli, failed: RunRecord) -> None:
+    named = cli("runs", "retry", "nightly", "--dry-run")
+    assert (named.code, named.err) == (0, "would retry 1 run\n")
+    assert named.out.splitlines()[1].startswith("nightly#1 ")
+    deleted = cli("runs", "delete", "nightly", "--dry-run")
+    assert (deleted.code, deleted.out) == (2, "")
+    assert "the name alone is ambiguous" in deleted.err
+
+
 def test_of_several_runs_those_that_can_be_are_deleted(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
     active = daemon.add_run("nightly")
     last = daemon.add_run("nightly", state=run_pb2.RUN_STATE_CANCELLED)

@@ -178,6 +178,8 @@ def test_watch_on_a_terminal(on_terminal: OnTerminal, daemon: FakeDaemon, forked
     watched.wait_for("├─ ◦ build")
     daemon.step(forked, "fetch", run_pb2.STEP_STATE_RUNNING)
     watched.wait_for("▸ fetch")
+    daemon.step(forked, "build", run_pb2.STEP_STATE_RUNNING, child_run=daemon.add_run("cleanup").run.id)
+    watched.wait_for("child run cleanup#1")
     daemon.step(forked, "fetch", run_pb2.STEP_STATE_SUCCEEDED)
     daemon.finish(forked, run_pb2.RUN_STATE_SUCCEEDED)
     assert watched.end() == 0

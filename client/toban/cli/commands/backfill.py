@@ -10,7 +10,9 @@ from toban.cli.args.completers import scope_names
 from toban.cli.args.name_arguments import NameArgument, about_workflow, connect
 from toban.cli.args.param_options import parse_pairs
 from toban.cli.args.time_options import time_option
-from toban.cli.human_text import one_line
+from toban.cli.error_report import Failure
+from toban.cli.exits import Exit
+from toban.cli.human_text import one_line, zoned
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import Column, emit_data, table
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
@@ -87,6 +89,8 @@ def backfill(
     assert last is not None
     if _DAY.fullmatch(end):
         last = _end_of_day(last)
+    if last < first:
+        raise Failure(f"cannot {what}: --to must not be before --from", Exit.USAGE)
     pairs = parse_pairs(param or [])
     with connect(here, what) as client, about_workflow(client, name, what):
         found = client.backfill_schedule(
@@ -103,6 +107,11 @@ def backfill(
         )
         names = {}
         if here.output is OutputFormat.TABLE:
+            if not found:
+                here.note(f"{shown(name)} has no due time from {zoned(first)} to {zoned(last)}; nothing was started")
+                for sentence in client.explain_schedule(name).sentences[:1]:
+                    here.note(one_line(sentence))
+                return
             from toban.cli.render.run_names import names_of
             from toban.cli.render.run_text import run_name
 
@@ -148,9 +157,6 @@ def _write(
     names: Mapping[str, str],
     dry_run: bool,
 ) -> None:
-    if not found:
-        here.note(f"{shown(name)} had no due time then that is decided; nothing was started")
-        return
     columns: list[Column[workflow_pb2.BackfilledTime]] = [
         Column("DUE", lambda each: each.local, lambda _: "bold"),
         Column("ZONE", lambda each: each.timezone, optional=True),

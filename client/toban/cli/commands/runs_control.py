@@ -405,7 +405,7 @@ def pin(
         def act(client: SyncClient, run: run_pb2.Run) -> str:
             return f"pinned {_name(client.pin_run(run.id, note=note))}"
 
-        change = RunAction(verb="pin", states=(), act=act, wanted=lambda _, run: not run.HasField("pin"))
+        change = RunAction(verb="pin", states=(), act=act, wanted=lambda _, run: not run.HasField("pin"), exact=True)
         with connect(here, "pin runs") as client:
             change_many(here, client, change, runs, chosen, yes=yes, dry_run=dry_run)
         return
@@ -456,7 +456,7 @@ def delete(
             _delete(client, run, _name(run))
             return f"deleted {_name(run)}"
 
-        change = RunAction(verb="delete", states=ENDED, act=act)
+        change = RunAction(verb="delete", states=ENDED, act=act, exact=True)
         with connect(here, "delete runs") as client:
             change_many(here, client, change, runs, chosen, yes=yes, dry_run=dry_run)
         return

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from toban.cli.args.name_arguments import check_known, one_run_id
+from toban.cli.args.name_arguments import check_known, one_run_id, run_id
 from toban.cli.args.run_filter import RunFilter, RunStateOption
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import INTERRUPTED, Exit
@@ -29,7 +29,8 @@ _LISTED: Final = 20
 class RunAction:
     """What a command does with each run: `act` returns what it did, in words.
 
-    `states` are those of the runs that a filter without states selects, and `wanted` leaves out more of them.
+    `states` are those of the runs that a filter without states selects, and `wanted` leaves out more of them. `exact`:
+    the name of a workflow does not stand for its latest run, as it never does among several.
     """
 
     verb: str
@@ -37,6 +38,7 @@ class RunAction:
     act: Callable[[SyncClient, run_pb2.Run], str]
     wanted: Callable[[SyncClient, run_pb2.Run], bool] | None = None
     oldest_first: bool = True
+    exact: bool = False
 
 
 def is_single(runs: Sequence[str], chosen: RunFilter, *, dry_run: bool) -> bool:
@@ -60,7 +62,7 @@ def change_many(
     """
     results: list[dict[str, Any]] = []
     if runs and not chosen:
-        found, results = _named(client, change.verb, runs)
+        found, results = _named(client, change, runs)
     else:
         found = _selected(client, change, runs, chosen)
     if not found and not results:
@@ -81,14 +83,17 @@ def change_many(
         raise ExitCommand(Exit.CONFLICT)
 
 
-def _named(client: SyncClient, verb: str, runs: Sequence[str]) -> tuple[list[run_pb2.Run], list[dict[str, Any]]]:
+def _named(
+    client: SyncClient, change: RunAction, runs: Sequence[str]
+) -> tuple[list[run_pb2.Run], list[dict[str, Any]]]:
     """The runs, and the results of those that do not exist."""
+    identify = one_run_id if change.exact or len(runs) > 1 else run_id
     found: dict[str, run_pb2.Run] = {}
     missing: list[dict[str, Any]] = []
     for text in dict.fromkeys(runs):
         try:
-            with doing(f"{verb} run {shown(text)}"):
-                run = client.get_run(one_run_id(client, text))
+            with doing(f"{change.verb} run {shown(text)}"):
+                run = client.get_run(identify(client, text))
         except Failure as failure:
             if failure.code is not Exit.NOT_FOUND:
                 raise

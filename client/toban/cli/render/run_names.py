@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from toban.v1 import run_pb2
 
 # In one call; further runs keep their ids.
-_MOST: Final = 500
+NAMED_AT_ONCE: Final = 500
 
 
 def names_of(client: SyncClient, ids: Iterable[str], show: Callable[[run_pb2.Run], str] = run_label) -> dict[str, str]:
     """`nightly#3`, with a title, for each id of a run that still exists and that the caller may see."""
     from toban.sdk import Refused
 
-    wanted = list(dict.fromkeys(filter(None, ids)))[:_MOST]
+    wanted = list(dict.fromkeys(filter(None, ids)))[:NAMED_AT_ONCE]
     try:
-        return {run.id: show(run) for run in client.list_runs(ids=wanted, page_size=_MOST)} if wanted else {}
+        return {run.id: show(run) for run in client.list_runs(ids=wanted, page_size=NAMED_AT_ONCE)} if wanted else {}
     except Refused:
         # A step may list no runs, although it may have started some of these.
         return {}

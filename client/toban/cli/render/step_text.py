@@ -50,8 +50,8 @@ def step_label(step: run_pb2.Step) -> str:
     return label(step.id, step.title)
 
 
-def step_line(step: run_pb2.Step) -> str:
-    """One line for a change of a step: its state, how long it took, and why."""
+def step_line(step: run_pb2.Step, names: Mapping[str, str]) -> str:
+    """One line for a change of a step: its state, how long it took, and why. `names` as for `step_note`."""
     if step.waiting_for == run_pb2.WAITING_FOR_INTERVAL:
         return one_line(f"{step_label(step)}: iteration {step.iteration} was not complete, {_later(step, None)}")
     if retry := _later(step, None):
@@ -59,7 +59,7 @@ def step_line(step: run_pb2.Step) -> str:
     text = f"{step_label(step)} {step_state(step)}"
     if step.HasField("started_at") and step.HasField("finished_at"):
         text += f" after {span(step.started_at, step.finished_at, datetime.now(UTC))}"
-    note = step_note(step)
+    note = step_note(step, names=names)
     return one_line(f"{text}: {note}" if note else text)
 
 

@@ -58,6 +58,7 @@ class LiveView(View):
     """A View for terminals."""
 
     logs = True
+    names = True
 
     def __init__(self, here: Session) -> None:
         self._console = here.console()
@@ -106,7 +107,7 @@ class LiveView(View):
             # A step that waits for approval, or for something else, has no process.
             running = step.state in ACTIVE_STEPS and not (needs_approval(step) or waits_for_something(step))
             label = f"  {step.id}" if step.parent else step_label(step)
-            note = row_note(step, below.get(step.id, ()), now)
+            note = row_note(step, below.get(step.id, ()), now, tracker.names)
             rows.add_row(
                 self._spinner if running else Text(" "),
                 Text(indented(label), style="bold" if running else "", overflow="ellipsis"),
@@ -134,7 +135,8 @@ class LiveTree(LiveView):
             return Text("")
         now = datetime.now(UTC)
         columns, rows = self._console.size
-        lines = tree_lines(tracker.run, tracker.steps.values(), signs(), columns=columns, now=now)
+        steps = tracker.steps.values()
+        lines = tree_lines(tracker.run, steps, signs(), columns=columns, now=now, names=tracker.names)
         if len(lines) > max(rows - 5, 3):
             return super()._draw()
         parts = [Text("").join(Text(text, style=style) for text, style in line) for line in lines]

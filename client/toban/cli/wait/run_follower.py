@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from toban.cli.human_text import clock, one_line, span
 from toban.cli.render.log_lines import Prefixer
 from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data, paint
+from toban.cli.render.run_names import NAMED_AT_ONCE
 from toban.cli.render.run_text import run_error, run_exit, run_label, run_name, run_state, run_style, shortfall
 from toban.cli.session import OutputFormat, Session, complain, is_terminal
 from toban.cli.syntax import ExitCommand
@@ -88,8 +90,31 @@ async def watch(client: Client, run_id: str, view: View) -> run_pb2.Run:
     async with aclosing(client.watch_run(run_id)) as changes:
         async for change in changes:
             moved = tracker.take(change)
+            if view.names:
+                await _learn_names(client, tracker, change.run.steps)
             view.changed(tracker, change, moved)
     return tracker.run
+
+
+async def _learn_names(client: Client, tracker: Tracker, steps: Iterable[run_pb2.Step]) -> None:
+    """Asks for the names of runs that the steps refer to for the first time."""
+    from toban.sdk import Refused, TobanError
+
+    referred = (run_id for step in steps for run_id in (step.child_run, step.source_run))
+    unknown = [run_id for run_id in dict.fromkeys(referred) if run_id and run_id not in tracker.names]
+    if not unknown:
+        return
+    names = {run_id: run_id for run_id in unknown}
+    try:
+        async for run in client.list_runs(ids=unknown[:NAMED_AT_ONCE], page_size=NAMED_AT_ONCE):
+            names[run.id] = run_name(run)
+    except Refused:
+        # A step may list no runs.
+        pass
+    except TobanError:
+        # Asked again with the next change: the stream goes on when the daemon is back.
+        return
+    tracker.names |= names
 
 
 async def _follow(here: Session, client: Client, run_id: str, view: View) -> run_pb2.Run:

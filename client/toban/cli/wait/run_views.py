@@ -25,6 +25,8 @@ class Tracker:
     def __init__(self) -> None:
         self.run = run_pb2.Run()
         self.steps: dict[str, run_pb2.Step] = {}
+        self.names: dict[str, str] = {}
+        """Names of the runs that the steps refer to, by id, if the view shows them."""
 
     def take(self, change: run_pb2.WatchRunResponse) -> list[run_pb2.Step]:
         """Applies a change and returns the steps whose state it changed."""
@@ -41,8 +43,9 @@ class Tracker:
 class View:
     """Shows nothing. Entered before the first change and exited after the last one."""
 
-    # Whether the view also shows the output of the steps.
+    # Whether the view also shows the output of the steps, and the names of other runs.
     logs = False
+    names = False
 
     def __enter__(self) -> Self:
         return self
@@ -92,6 +95,7 @@ class PlainOutput(View):
     """Writes the output of the steps, and notes on failures, retries and approvals."""
 
     logs = True
+    names = True
 
     def __init__(self, here: Session) -> None:
         self._here = here
@@ -102,7 +106,7 @@ class PlainOutput(View):
             self._here.note(f"toban: step {line}")
         for step in moved:
             if self._here.verbose or _matters(step):
-                self._here.note(f"toban: step {step_line(step)}")
+                self._here.note(f"toban: step {step_line(step, tracker.names)}")
             if needs_approval(step):
                 command = f"toban runs approve {run_name(change.run)} {typed(step.id)}"
                 self._here.note(f"hint: `{command}` approves it")
@@ -124,6 +128,8 @@ def _matters(step: run_pb2.Step) -> bool:
 class ChangeLines(View):
     """Writes one line per change of the run or of a step."""
 
+    names = True
+
     def __init__(self, here: Session) -> None:
         self._here = here
         self._state = ""
@@ -135,7 +141,7 @@ class ChangeLines(View):
         # The first message also has steps that have not changed yet.
         for step in moved:
             if change.change or step.state != run_pb2.STEP_STATE_PENDING:
-                self._line(f"step {paint(self._here, step_line(step), step_style(step))}")
+                self._line(f"step {paint(self._here, step_line(step, tracker.names), step_style(step))}")
         state = run_state(change.run)
         if state != self._state:
             self._state = state
