@@ -72,7 +72,7 @@ ONCE = {
     ),
     *("dead-letters discard", "dead-letters requeue", "schedules cancel", "system drain", "system resume"),
     *("secrets grant", "secrets revoke", "secrets delete"),
-    *("access init", "tokens create", "tokens revoke", "restore"),
+    *("access init", "tokens create", "tokens revoke", "sessions create", "sessions revoke", "restore"),
     *("context add", "context rename", "context remove", "context show"),
 }
 """Commands that do not do the same, or not say the same, when they are repeated."""
@@ -278,8 +278,15 @@ def access(check: Checked, tmp_path: Path) -> None:
     assert check("tokens revoke", "ci")[0]["state"] == "revoked"
     check.table("tokens create", "cd", "--role", "viewer")
     check.table("tokens revoke", "cd")
+    session = check("sessions create", "browser", "--role", "viewer", "--expires", "1h")
+    assert session["text"].startswith(f"toban_{session['session']['id']}_")
+    assert [each["label"] for each in check("sessions list")] == ["browser"]
+    assert check("sessions revoke", session["session"]["id"])[0]["role"] == "viewer"
+    check.table("sessions create")
+    last = check("sessions list")[0]["id"]
+    check.table("sessions revoke", last)
     newest = check("audit list")[0]
-    assert newest["method"] == "AccessService/RevokeToken"
+    assert (newest["method"], newest["target"]) == ("AccessService/RevokeSession", last)
     assert check("audit show", str(newest["sequence"])) == newest
     assert check("audit verify")["last_sequence"] >= newest["sequence"]
 

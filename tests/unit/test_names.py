@@ -59,6 +59,7 @@ MODULES = {
     "schedules": (5, "port, store, engine, SDK and command"),
     "secrets": (5, "port, store, engine, SDK and command"),
     "schema": (2, "definition and command: the JSON Schema of definitions and of what commands print"),
+    "sessions": (2, "engine and command"),
     "shim": (3, "POSIX and Windows, and their package"),
     "store": (2, "port and adapter"),
     "summaries": (2, "port and store"),

@@ -56,6 +56,7 @@ SECTIONS: Final = {
         ProgramEntry("whoami", "Show who you are to the daemon, and what you may do.", "whoami"),
         ProgramEntry("access", "Show who may reach the daemon; make certificates.", "access"),
         ProgramEntry("tokens", "Create, list and revoke tokens.", "tokens"),
+        ProgramEntry("sessions", "Create, list and revoke short-lived tokens of your own.", "sessions"),
         ProgramEntry("secrets", "Store secrets, and grant them to workflows.", "secrets"),
         ProgramEntry("audit", "Show, verify and export the audit log.", "audit"),
     ),

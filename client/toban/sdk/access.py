@@ -95,6 +95,43 @@ class AccessCalls(Calls):
             return found[-1]
         return answer.token
 
+    async def create_session(
+        self,
+        label: str = "",
+        *,
+        role: access_rule_pb2.Role.ValueType = access_rule_pb2.ROLE_UNSPECIFIED,
+        workflows: Iterable[str] = (),
+        labels: Mapping[str, str] | None = None,
+        expires_at: datetime | None = None,
+    ) -> access_pb2.CreateSessionResponse:
+        """Creates a short-lived token of this caller; the answer has its text for the only time.
+
+        Without `role`, `workflows` and `labels` it has the rights of the caller, and it can have no others. Raises
+        InvalidArgument, PermissionDenied, FailedPrecondition, and ResourceExhausted for too many sessions.
+        """
+        request = access_pb2.CreateSessionRequest(label=label, role=role)
+        narrowed = access_pb2.Narrowing(workflows=workflows, labels=labels or {})
+        if narrowed.workflows or narrowed.labels:
+            request.narrowing.CopyFrom(narrowed)
+        if expires_at is not None:
+            request.expires_at.CopyFrom(to_timestamp(expires_at))
+        return await self._connection.call(self._access.CreateSession, request)
+
+    def list_sessions(self, *, page_size: int = 0) -> AsyncGenerator[access_pb2.Session, None]:
+        """Valid sessions of this caller, oldest first; those of all callers for an admin."""
+
+        async def fetch(page: str) -> tuple[list[access_pb2.Session], str]:
+            request = access_pb2.ListSessionsRequest(page_size=page_size, page_token=page)
+            answer = await self._connection.call(self._access.ListSessions, request)
+            return list(answer.sessions), answer.next_page_token
+
+        return paged(fetch)
+
+    async def revoke_session(self, session_id: str) -> access_pb2.Session:
+        """Ends a session at once. Raises NotFound, also if it has ended before."""
+        request = access_pb2.RevokeSessionRequest(id=session_id)
+        return (await self._connection.call(self._access.RevokeSession, request)).session
+
     def list_audit_entries(
         self,
         *,

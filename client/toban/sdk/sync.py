@@ -253,6 +253,9 @@ class SyncClient(Blocking[Client]):
     create_token = blocking(Client.create_token)
     list_tokens = iterating(Client.list_tokens)
     revoke_token = blocking(Client.revoke_token)
+    create_session = blocking(Client.create_session)
+    list_sessions = iterating(Client.list_sessions)
+    revoke_session = blocking(Client.revoke_session)
     list_audit_entries = iterating(Client.list_audit_entries)
     verify_audit = blocking(Client.verify_audit)
 

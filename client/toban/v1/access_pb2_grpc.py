@@ -60,6 +60,21 @@ class AccessServiceStub:
                 request_serializer=toban_dot_v1_dot_access__pb2.RevokeTokenRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_access__pb2.RevokeTokenResponse.FromString,
                 _registered_method=True)
+        self.CreateSession = channel.unary_unary(
+                '/toban.v1.AccessService/CreateSession',
+                request_serializer=toban_dot_v1_dot_access__pb2.CreateSessionRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_access__pb2.CreateSessionResponse.FromString,
+                _registered_method=True)
+        self.ListSessions = channel.unary_unary(
+                '/toban.v1.AccessService/ListSessions',
+                request_serializer=toban_dot_v1_dot_access__pb2.ListSessionsRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_access__pb2.ListSessionsResponse.FromString,
+                _registered_method=True)
+        self.RevokeSession = channel.unary_unary(
+                '/toban.v1.AccessService/RevokeSession',
+                request_serializer=toban_dot_v1_dot_access__pb2.RevokeSessionRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_access__pb2.RevokeSessionResponse.FromString,
+                _registered_method=True)
         self.ListAuditEntries = channel.unary_unary(
                 '/toban.v1.AccessService/ListAuditEntries',
                 request_serializer=toban_dot_v1_dot_access__pb2.ListAuditEntriesRequest.SerializeToString,
@@ -119,6 +134,41 @@ class AccessServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateSession(self, request, context):
+        """Creates a session: a short-lived token of the caller, with at most its rights and under its name. For programs that
+        make calls for a person, such as a browser. The answer has its text for the only time.
+
+        It ends at `expires_at`, when it is revoked, with the credential that created it, and when the daemon stops.
+
+        Errors:
+        - INVALID_ARGUMENT: an invalid label, role or pattern, or an expiry that is not within the next 7 days
+        - PERMISSION_DENIED `ROLE_REQUIRED`, `WORKFLOW_NOT_PERMITTED`: more than the caller may do
+        - FAILED_PRECONDITION `SESSION_OWNER_UNKNOWN`: only the socket of the caller is known
+        - FAILED_PRECONDITION `SESSION_OF_SESSION`: the call was made with a session
+        - RESOURCE_EXHAUSTED `TOO_MANY_SESSIONS`
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSessions(self, request, context):
+        """Lists the valid sessions of the caller, oldest first; those of all callers for an admin that is not limited to some
+        workflows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeSession(self, request, context):
+        """Ends a session that ListSessions lists at once: its open streams end too.
+
+        Errors:
+        - NOT_FOUND `SESSION_NOT_FOUND`: also if it has ended, or belongs to another caller
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListAuditEntries(self, request, context):
         """Lists entries of the audit log, newest first.
         """
@@ -160,6 +210,21 @@ def add_AccessServiceServicer_to_server(servicer, server):
                     servicer.RevokeToken,
                     request_deserializer=toban_dot_v1_dot_access__pb2.RevokeTokenRequest.FromString,
                     response_serializer=toban_dot_v1_dot_access__pb2.RevokeTokenResponse.SerializeToString,
+            ),
+            'CreateSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateSession,
+                    request_deserializer=toban_dot_v1_dot_access__pb2.CreateSessionRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_access__pb2.CreateSessionResponse.SerializeToString,
+            ),
+            'ListSessions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSessions,
+                    request_deserializer=toban_dot_v1_dot_access__pb2.ListSessionsRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_access__pb2.ListSessionsResponse.SerializeToString,
+            ),
+            'RevokeSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeSession,
+                    request_deserializer=toban_dot_v1_dot_access__pb2.RevokeSessionRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_access__pb2.RevokeSessionResponse.SerializeToString,
             ),
             'ListAuditEntries': grpc.unary_unary_rpc_method_handler(
                     servicer.ListAuditEntries,
@@ -308,6 +373,87 @@ class AccessService:
             '/toban.v1.AccessService/RevokeToken',
             toban_dot_v1_dot_access__pb2.RevokeTokenRequest.SerializeToString,
             toban_dot_v1_dot_access__pb2.RevokeTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.AccessService/CreateSession',
+            toban_dot_v1_dot_access__pb2.CreateSessionRequest.SerializeToString,
+            toban_dot_v1_dot_access__pb2.CreateSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSessions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.AccessService/ListSessions',
+            toban_dot_v1_dot_access__pb2.ListSessionsRequest.SerializeToString,
+            toban_dot_v1_dot_access__pb2.ListSessionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.AccessService/RevokeSession',
+            toban_dot_v1_dot_access__pb2.RevokeSessionRequest.SerializeToString,
+            toban_dot_v1_dot_access__pb2.RevokeSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

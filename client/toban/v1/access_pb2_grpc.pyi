@@ -53,6 +53,29 @@ class AccessServiceStub:
     Errors:
     - NOT_FOUND `TOKEN_NOT_FOUND`: also if it was revoked before
     """
+    CreateSession: _grpc.UnaryUnaryMultiCallable[_access_pb2.CreateSessionRequest, _access_pb2.CreateSessionResponse]
+    """Creates a session: a short-lived token of the caller, with at most its rights and under its name. For programs that
+    make calls for a person, such as a browser. The answer has its text for the only time.
+
+    It ends at `expires_at`, when it is revoked, with the credential that created it, and when the daemon stops.
+
+    Errors:
+    - INVALID_ARGUMENT: an invalid label, role or pattern, or an expiry that is not within the next 7 days
+    - PERMISSION_DENIED `ROLE_REQUIRED`, `WORKFLOW_NOT_PERMITTED`: more than the caller may do
+    - FAILED_PRECONDITION `SESSION_OWNER_UNKNOWN`: only the socket of the caller is known
+    - FAILED_PRECONDITION `SESSION_OF_SESSION`: the call was made with a session
+    - RESOURCE_EXHAUSTED `TOO_MANY_SESSIONS`
+    """
+    ListSessions: _grpc.UnaryUnaryMultiCallable[_access_pb2.ListSessionsRequest, _access_pb2.ListSessionsResponse]
+    """Lists the valid sessions of the caller, oldest first; those of all callers for an admin that is not limited to some
+    workflows.
+    """
+    RevokeSession: _grpc.UnaryUnaryMultiCallable[_access_pb2.RevokeSessionRequest, _access_pb2.RevokeSessionResponse]
+    """Ends a session that ListSessions lists at once: its open streams end too.
+
+    Errors:
+    - NOT_FOUND `SESSION_NOT_FOUND`: also if it has ended, or belongs to another caller
+    """
     ListAuditEntries: _grpc.UnaryUnaryMultiCallable[_access_pb2.ListAuditEntriesRequest, _access_pb2.ListAuditEntriesResponse]
     """Lists entries of the audit log, newest first."""
     VerifyAudit: _grpc.UnaryUnaryMultiCallable[_access_pb2.VerifyAuditRequest, _access_pb2.VerifyAuditResponse]
@@ -82,6 +105,29 @@ class AccessServiceAsyncStub(AccessServiceStub):
 
     Errors:
     - NOT_FOUND `TOKEN_NOT_FOUND`: also if it was revoked before
+    """
+    CreateSession: _aio.UnaryUnaryMultiCallable[_access_pb2.CreateSessionRequest, _access_pb2.CreateSessionResponse]  # type: ignore[assignment]
+    """Creates a session: a short-lived token of the caller, with at most its rights and under its name. For programs that
+    make calls for a person, such as a browser. The answer has its text for the only time.
+
+    It ends at `expires_at`, when it is revoked, with the credential that created it, and when the daemon stops.
+
+    Errors:
+    - INVALID_ARGUMENT: an invalid label, role or pattern, or an expiry that is not within the next 7 days
+    - PERMISSION_DENIED `ROLE_REQUIRED`, `WORKFLOW_NOT_PERMITTED`: more than the caller may do
+    - FAILED_PRECONDITION `SESSION_OWNER_UNKNOWN`: only the socket of the caller is known
+    - FAILED_PRECONDITION `SESSION_OF_SESSION`: the call was made with a session
+    - RESOURCE_EXHAUSTED `TOO_MANY_SESSIONS`
+    """
+    ListSessions: _aio.UnaryUnaryMultiCallable[_access_pb2.ListSessionsRequest, _access_pb2.ListSessionsResponse]  # type: ignore[assignment]
+    """Lists the valid sessions of the caller, oldest first; those of all callers for an admin that is not limited to some
+    workflows.
+    """
+    RevokeSession: _aio.UnaryUnaryMultiCallable[_access_pb2.RevokeSessionRequest, _access_pb2.RevokeSessionResponse]  # type: ignore[assignment]
+    """Ends a session that ListSessions lists at once: its open streams end too.
+
+    Errors:
+    - NOT_FOUND `SESSION_NOT_FOUND`: also if it has ended, or belongs to another caller
     """
     ListAuditEntries: _aio.UnaryUnaryMultiCallable[_access_pb2.ListAuditEntriesRequest, _access_pb2.ListAuditEntriesResponse]  # type: ignore[assignment]
     """Lists entries of the audit log, newest first."""
@@ -139,6 +185,47 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         - NOT_FOUND `TOKEN_NOT_FOUND`: also if it was revoked before
+        """
+
+    @_abc_1.abstractmethod
+    def CreateSession(
+        self,
+        request: _access_pb2.CreateSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.CreateSessionResponse, _abc.Awaitable[_access_pb2.CreateSessionResponse]]:
+        """Creates a session: a short-lived token of the caller, with at most its rights and under its name. For programs that
+        make calls for a person, such as a browser. The answer has its text for the only time.
+
+        It ends at `expires_at`, when it is revoked, with the credential that created it, and when the daemon stops.
+
+        Errors:
+        - INVALID_ARGUMENT: an invalid label, role or pattern, or an expiry that is not within the next 7 days
+        - PERMISSION_DENIED `ROLE_REQUIRED`, `WORKFLOW_NOT_PERMITTED`: more than the caller may do
+        - FAILED_PRECONDITION `SESSION_OWNER_UNKNOWN`: only the socket of the caller is known
+        - FAILED_PRECONDITION `SESSION_OF_SESSION`: the call was made with a session
+        - RESOURCE_EXHAUSTED `TOO_MANY_SESSIONS`
+        """
+
+    @_abc_1.abstractmethod
+    def ListSessions(
+        self,
+        request: _access_pb2.ListSessionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.ListSessionsResponse, _abc.Awaitable[_access_pb2.ListSessionsResponse]]:
+        """Lists the valid sessions of the caller, oldest first; those of all callers for an admin that is not limited to some
+        workflows.
+        """
+
+    @_abc_1.abstractmethod
+    def RevokeSession(
+        self,
+        request: _access_pb2.RevokeSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.RevokeSessionResponse, _abc.Awaitable[_access_pb2.RevokeSessionResponse]]:
+        """Ends a session that ListSessions lists at once: its open streams end too.
+
+        Errors:
+        - NOT_FOUND `SESSION_NOT_FOUND`: also if it has ended, or belongs to another caller
         """
 
     @_abc_1.abstractmethod

@@ -9,6 +9,7 @@ from toban.v1 import access_pb2 as pb
 from toban.v1 import access_rule_pb2
 from toband.api.run_messages import timestamp
 from toband.domain.identity import Identity, IdentityKind, Narrowing, Role
+from toband.engine.access.sessions import CallerSession
 from toband.engine.access.tokens import CONFIGURATION, has_ended
 from toband.ports import StoredToken
 
@@ -35,6 +36,20 @@ def identity(value: Identity) -> pb.Identity:
         narrowing=narrowing(value.narrowing),
         aliases=sorted(value.aliases),
         expires_at=timestamp(value.expires_at),
+        session_id=value.session,
+    )
+
+
+def session(value: CallerSession) -> pb.Session:
+    return pb.Session(
+        id=value.id,
+        owner=value.identity.name,
+        label=value.label,
+        role=role(value.identity.role),
+        narrowing=narrowing(value.identity.narrowing),
+        created_at=timestamp(value.created_at),
+        expires_at=timestamp(value.expires_at),
+        last_used_at=timestamp(value.last_used_at),
     )
 
 

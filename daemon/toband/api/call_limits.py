@@ -67,23 +67,24 @@ LIMITS: Mapping[str, Limit] = {
 _LANES: Mapping[str, str] = {
     "control": """
         CancelRun PauseRun ResumeRun DecideApproval PinRun UnpinRun SetWorkflowEnabled SetJobEnabled CancelSchedule
-        CancelBySubject DiscardDeadLetter RevokeToken WhoAmI GetAccess GetInfo GetConfig Drain Resume ReleaseLock Check
+        CancelBySubject DiscardDeadLetter RevokeToken RevokeSession WhoAmI GetAccess GetInfo GetConfig Drain Resume
+        ReleaseLock Check
     """,
     "read": """
         GetWorkflow ListWorkflows ListWorkflowSummaries GetOverview ListWorkflowVersions GetWorkflowVersion
         PreviewSchedule ExplainSchedule ListFires GetJob ListJobs GetRun GetCurrentRun ListRuns FindIds
         ListProcessExecutions GetProcessExecution ListArtifacts ListDeadLetters GetDeadLetter GetEvent ListEvents
         GetSchedule ListSchedules InterpretTime ListLocks GetSecret ListSecrets ListTokens
-        ListAuditEntries List
+        ListSessions ListAuditEntries List
     """,
     "write": """
         StartRun RetryRun RunJob RequeueDeadLetter EmitEvent CreateSchedule SetSecret DeleteSecret GrantSecret
-        RevokeSecretGrant CreateToken
+        RevokeSecretGrant CreateToken CreateSession
     """,
     "heavy": """
         CreateWorkflow UpdateWorkflow DeleteWorkflow ValidateWorkflow RestoreWorkflowVersion ApplyDefinitions CreateJob
         UpdateJob DeleteJob PlanRun BackfillSchedule DeleteRun ResolveEvent CollectGarbage Doctor Reload
-        ReloadConfig        RotateSecretsKey VerifyAudit
+        ReloadConfig RotateSecretsKey VerifyAudit
     """,
     "stream": "WatchRun WatchRuns StreamLogs DownloadArtifact Backup WatchEvents Watch ServerReflectionInfo",
 }

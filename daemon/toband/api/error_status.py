@@ -90,6 +90,7 @@ RULES: Mapping[type[Exception], Rule] = {
     errors.EventSourceNotFoundError: Rule(NOT_FOUND, "EVENT_SOURCE_NOT_FOUND", {"run_id": "run_id"}),
     errors.ScheduleNotFoundError: Rule(NOT_FOUND, "SCHEDULE_NOT_FOUND", {"schedule_id": "schedule_id"}),
     errors.TokenNotFoundError: Rule(NOT_FOUND, "TOKEN_NOT_FOUND", {"token": "token"}),
+    errors.SessionNotFoundError: Rule(NOT_FOUND, "SESSION_NOT_FOUND", {"session": "session"}),
     SecretNotFoundError: Rule(NOT_FOUND, "SECRET_NOT_FOUND", {"secret": "name"}),
     errors.LogExpiredError: Rule(OUT_OF_RANGE, "LOG_EXPIRED", {"process_execution_id": "attempt_id", "step": "step"}),
     # Refused however often it is asked for.
@@ -141,6 +142,8 @@ RULES: Mapping[type[Exception], Rule] = {
     SecretKeyError: Rule(FAILED_PRECONDITION, "SECRETS_KEY_UNUSABLE"),
     SealError: Rule(FAILED_PRECONDITION, "SECRETS_KEY_UNUSABLE", {"place": "place"}),
     errors.ConfiguredTokenError: Rule(FAILED_PRECONDITION, "TOKEN_IN_CONFIGURATION", {"token": "token"}),
+    errors.UnknownOwnerError: Rule(FAILED_PRECONDITION, "SESSION_OWNER_UNKNOWN"),
+    errors.SessionOfSessionError: Rule(FAILED_PRECONDITION, "SESSION_OF_SESSION"),
     ActiveRunError: Rule(
         FAILED_PRECONDITION, "RUN_ALREADY_ACTIVE", {"run_id": "args", "run": "name"}, "run {error.name} is active"
     ),
@@ -149,6 +152,7 @@ RULES: Mapping[type[Exception], Rule] = {
     ),
     ConflictError: Rule(ABORTED, "CHANGED_MEANWHILE", {"name": "args"}, "{error} keeps changing; try again"),
     # Not possible at the moment.
+    errors.TooManySessionsError: Rule(RESOURCE_EXHAUSTED, "TOO_MANY_SESSIONS", {"limit": "limit"}),
     errors.QueueFullError: Rule(RESOURCE_EXHAUSTED, "QUEUE_FULL", {"workflow": "workflow", "limit": "limit"}),
     errors.DiskFullError: Rule(RESOURCE_EXHAUSTED, "DISK_FULL", {"path": "path", "free": "free", "reserve": "reserve"}),
     errors.RefusedError: Rule(UNAVAILABLE, "DAEMON_UNHEALTHY", {"condition": "condition"}),

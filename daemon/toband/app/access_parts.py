@@ -23,6 +23,7 @@ from toband.engine.access.door import Door
 from toband.engine.access.external_identities import CertificateIdentities, IssuerIdentities
 from toband.engine.access.live_streams import LiveStreams
 from toband.engine.access.login_tokens import LoginTokens
+from toband.engine.access.sessions import Sessions
 from toband.engine.access.step_tokens import StepTokens
 from toband.engine.access.tokens import Tokens
 from toband.engine.execution.step_maskers import StepMaskers
@@ -57,12 +58,14 @@ class AccessParts:
         self.streams = LiveStreams()
         self.tokens = Tokens(store=store, clock=clock, streams=self.streams, configured=self._configured(config))
         self.logins = LoginTokens(clock)
+        self.sessions = Sessions(clock, self.streams)
         self.steps = StepTokens(active, self.streams)
         self._certificates = CertificateIdentities(config.access_certificates, _certificate_facts, clock)
         self._issuers = IssuerIdentities(config.access_issuers, JwtVerifier(config.access_issuers))
         self.authenticator = Authenticator(
             tokens=self.tokens,
             logins=self.logins,
+            sessions=self.sessions,
             steps=self.steps,
             certificates=self._certificates,
             issuers=self._issuers,

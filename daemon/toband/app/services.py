@@ -61,6 +61,7 @@ async def start_services(
         access.logins,
         access=AccessService(
             tokens=access.tokens,
+            sessions=access.sessions,
             clock=engine.clock,
             doors=doors,
             user=user_name(),

@@ -93,6 +93,8 @@ class Identity:
     """What its open streams end with: the id of a token, or the token or rule of the configuration; else empty."""
     expires_at: datetime | None = None
     step: StepIdentity | None = None
+    session: str = ""
+    """The id of the session that the call was made with; empty: none."""
 
     def has(self, role: Role | None) -> bool:
         return role is None or (self.role is not None and self.role >= role)

@@ -39,6 +39,10 @@ EngineError
 ├── NotPermittedError           has its reason
 ├── TokenNotFoundError
 ├── ConfiguredTokenError
+├── SessionNotFoundError
+├── UnknownOwnerError
+├── SessionOfSessionError
+├── TooManySessionsError
 ├── TooManyFailuresError        says when to try again
 ├── RateExceededError           says when to try again
 ├── StoppingError
@@ -367,6 +371,35 @@ class ConfiguredTokenError(EngineError):
     def __init__(self, token: str) -> None:
         super().__init__(f"token {token!r} is defined by the configuration: remove it there, and restart the daemon")
         self.token = token
+
+
+class SessionNotFoundError(EngineError):
+    def __init__(self, session: str) -> None:
+        super().__init__(f"there is no session {session!r}, or it has ended")
+        self.session = session
+
+
+class UnknownOwnerError(EngineError):
+    """A session is requested by a caller of whom only the socket is known."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a session needs an owner, and of {name} only the socket is known: log in, or use a token")
+
+
+class SessionOfSessionError(EngineError):
+    """A session is requested with a session: it could be renewed for ever."""
+
+    def __init__(self) -> None:
+        super().__init__("a session cannot create another one: log in again, or use a token")
+
+
+class TooManySessionsError(EngineError):
+    """`limit` sessions are valid."""
+
+    def __init__(self, limit: int, *, mine: bool) -> None:
+        whose = "of this identity " if mine else ""
+        super().__init__(f"{limit} sessions {whose}are valid; revoke some: `toban sessions revoke`")
+        self.limit = limit
 
 
 class TooManyFailuresError(EngineError):

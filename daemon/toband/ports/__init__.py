@@ -21,6 +21,7 @@ from toband.ports.audit import (
     AuditStore,
     audited_call,
     auditing,
+    describe_call,
     repeats_recorded_call,
 )
 from toband.ports.awaited_files import AwaitedFiles, FileMark
@@ -305,5 +306,6 @@ __all__ = [
     "ZoneNotes",
     "audited_call",
     "auditing",
+    "describe_call",
     "repeats_recorded_call",
 ]

@@ -107,6 +107,13 @@ def audited_call() -> AuditedCall | None:
     return call if call is not None and call.records else None
 
 
+def describe_call(*, target: str, detail: str) -> None:
+    """What the record of this call says, for a change that no operation of the store makes."""
+    call = _call.get()
+    if call is not None:
+        call.target, call.detail = target, detail
+
+
 def repeats_recorded_call() -> None:
     """The call of this context repeats an earlier one, which is recorded: there is no further change to record."""
     call = _call.get()

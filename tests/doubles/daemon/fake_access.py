@@ -48,6 +48,7 @@ class AccessRecords:
     )
     doors: access_pb2.GetAccessResponse = field(default_factory=access_pb2.GetAccessResponse)
     tokens: list[access_pb2.Token] = field(default_factory=list)
+    sessions: list[access_pb2.Session] = field(default_factory=list)
     entries: list[access_pb2.AuditEntry] = field(default_factory=list)
     verified: access_pb2.VerifyAuditResponse = field(default_factory=access_pb2.VerifyAuditResponse)
     _login: asyncio.Server | None = None
@@ -186,6 +187,49 @@ class Access(access_pb2_grpc.AccessServiceServicer):
             return access_pb2.RevokeTokenResponse(token=token)
 
         return await self._daemon.answer("RevokeToken", context, request, work)
+
+    async def CreateSession(
+        self, request: access_pb2.CreateSessionRequest, context: Context
+    ) -> access_pb2.CreateSessionResponse:
+        async def work() -> access_pb2.CreateSessionResponse:
+            text, identity = new_token_text(), self._records.identity
+            session = access_pb2.Session(
+                id=text.id, owner=identity.name, label=request.label, role=request.role or identity.role
+            )
+            if request.HasField("narrowing"):
+                session.narrowing.CopyFrom(request.narrowing)
+            session.created_at.GetCurrentTime()
+            session.expires_at.FromDatetime(datetime.now(UTC) + timedelta(hours=12))
+            if request.HasField("expires_at"):
+                session.expires_at.CopyFrom(request.expires_at)
+            self._records.sessions.append(session)
+            return access_pb2.CreateSessionResponse(session=session, text=text.text)
+
+        return await self._daemon.answer("CreateSession", context, request, work)
+
+    async def ListSessions(
+        self, request: access_pb2.ListSessionsRequest, context: Context
+    ) -> access_pb2.ListSessionsResponse:
+        async def work() -> access_pb2.ListSessionsResponse:
+            found = self._records.sessions
+            begin, size = int(request.page_token or 0), request.page_size or 100
+            more = str(begin + size) if begin + size < len(found) else ""
+            return access_pb2.ListSessionsResponse(sessions=found[begin : begin + size], next_page_token=more)
+
+        return await self._daemon.answer("ListSessions", context, request, work)
+
+    async def RevokeSession(
+        self, request: access_pb2.RevokeSessionRequest, context: Context
+    ) -> access_pb2.RevokeSessionResponse:
+        async def work() -> access_pb2.RevokeSessionResponse:
+            session = next((each for each in self._records.sessions if each.id == request.id), None)
+            if session is None:
+                text = f"there is no session {request.id!r}, or it has ended"
+                await abort(context, grpc.StatusCode.NOT_FOUND, text, info("SESSION_NOT_FOUND"))
+            self._records.sessions.remove(session)
+            return access_pb2.RevokeSessionResponse(session=session)
+
+        return await self._daemon.answer("RevokeSession", context, request, work)
 
     async def ListAuditEntries(
         self, request: access_pb2.ListAuditEntriesRequest, context: Context

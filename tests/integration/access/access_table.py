@@ -23,6 +23,7 @@ class Row:
 _TEXT = """
 every identity | all     | all   | AccessService: WhoAmI
 viewer         | all     | no    | AccessService: GetAccess; SystemService: GetInfo
+viewer         | all     | no    | AccessService: CreateSession ListSessions RevokeSession
 viewer         | own     | no    | WorkflowService: ValidateWorkflow
 viewer         | all     | all   | ScheduleService: InterpretTime
 viewer         | own     | no    | WorkflowService: GetWorkflow ListWorkflowVersions GetWorkflowVersion PreviewSchedule

@@ -172,6 +172,9 @@ _ACCESS: Mapping[str, Callable[[Target], Any]] = {
     "CreateToken": lambda _: access_pb2.CreateTokenRequest(name="without-role"),
     "ListTokens": lambda _: access_pb2.ListTokensRequest(),
     "RevokeToken": lambda _: access_pb2.RevokeTokenRequest(token="absent"),
+    "CreateSession": lambda _: access_pb2.CreateSessionRequest(label="\n"),
+    "ListSessions": lambda _: access_pb2.ListSessionsRequest(),
+    "RevokeSession": lambda _: access_pb2.RevokeSessionRequest(id="absent"),
     "ListAuditEntries": lambda _: access_pb2.ListAuditEntriesRequest(page_size=1),
     "VerifyAudit": lambda _: access_pb2.VerifyAuditRequest(known_sequence=1, known_hash="wrong"),
 }

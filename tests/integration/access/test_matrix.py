@@ -215,6 +215,12 @@ def _callers(
             request.narrowing.labels.update(labels or {})
         return access.CreateToken(request, timeout=60).text
 
+    def session(name: str, credential: str) -> str:
+        """A session that the credential created."""
+        metadata = (("authorization", f"Bearer {credential}"),)
+        request = access_pb2.CreateSessionRequest(label=name)
+        return access.CreateSession(request, timeout=60, metadata=metadata).text
+
     def of(name: str, text: str, **how: Any) -> Who:
         return Who(name=name, metadata=[("authorization", f"Bearer {text}")], **how)
 
@@ -225,13 +231,20 @@ def _callers(
 
     invalid, stranger = "CREDENTIAL_INVALID", ec.generate_private_key(ec.SECP256R1())
     revoked, expired = token("revoked", Role.ADMIN), access_pb2.CreateTokenRequest(name="expired", role=4)  # type: ignore[arg-type]
+    revoked_session = session("revoked-session", revoked)
     access.RevokeToken(access_pb2.RevokeTokenRequest(token="revoked"), timeout=60)
-    soon = datetime.now(UTC) + timedelta(milliseconds=300)
+    narrowed = token("narrowed", Role.ADMIN, workflows=["mine*"])
+    soon = datetime.now(UTC) + timedelta(seconds=3)
     expired.expires_at.FromDatetime(soon)
     over = access.CreateToken(expired, timeout=60).text
+    expired_session = session("expired-session", over)
     anyone = [of(role.label, token(role.label, role), role=role) for role in Role]
     anyone += [
-        of("narrowed", token("narrowed", Role.ADMIN, workflows=["mine*"]), role=Role.ADMIN, narrowed=True),
+        of("session", session("s", token("logged-in", Role.OPERATOR)), role=Role.OPERATOR),
+        of("narrowed-session", session("n", narrowed), role=Role.ADMIN, narrowed=True),
+        of("expired-session", expired_session, refused="CREDENTIAL_EXPIRED"),
+        of("revoked-session", revoked_session, refused="CREDENTIAL_REVOKED"),
+        of("narrowed", narrowed, role=Role.ADMIN, narrowed=True),
         of("labelled", token("labelled", Role.ADMIN, labels={"team": "mine"}), role=Role.ADMIN, narrowed=True),
         of("narrow-viewer", token("nv", Role.VIEWER, workflows=["mine*"]), role=Role.VIEWER, narrowed=True),
         Who(name="nobody", refused="CREDENTIAL_REQUIRED"),

@@ -198,6 +198,78 @@ def test_a_request_after_the_end_of_its_token_is_refused(daemon: Daemon, at_clos
         assert refused(lambda: answers).reason == "CREDENTIAL_REVOKED"
 
 
+def opened(caller: Caller, **fields: object) -> access_pb2.CreateSessionResponse:
+    return caller.access.CreateSession(access_pb2.CreateSessionRequest(**fields), timeout=20)  # type: ignore[arg-type]
+
+
+def sessions(caller: Caller) -> list[str]:
+    return [each.id for each in caller.access.ListSessions(access_pb2.ListSessionsRequest(), timeout=20).sessions]
+
+
+def test_a_user_of_a_socket_gets_a_session_for_another_door(daemon: Daemon, at_closed: str) -> None:
+    admin = Caller(daemon.channel)
+    login = logged_in(daemon.state_dir / "toban.sock.login")
+    with calling(f"unix:{daemon.state_dir}/toban.sock", login) as caller:
+        me = caller.who()
+        made = opened(caller, label="browser", role=access_rule_pb2.ROLE_OPERATOR, narrowing={"workflows": ["ci-*"]})
+    with calling(at_closed, made.text) as session, ThreadPoolExecutor(1) as pool:
+        identity = session.who()
+        assert (identity.name, identity.kind, list(identity.aliases)) == (me.name, me.kind, list(me.aliases))
+        assert (identity.role, list(identity.narrowing.workflows)) == (access_rule_pb2.ROLE_OPERATOR, ["ci-*"])
+        assert (identity.session_id, identity.expires_at) == (made.session.id, made.session.expires_at)
+        assert sessions(session) == [made.session.id]
+        entries = admin.access.ListAuditEntries(access_pb2.ListAuditEntriesRequest(method="CreateSession"), timeout=20)
+        entry = entries.entries[0]
+        assert (entry.actor, entry.target) == (me.name, made.session.id)
+        assert entry.detail.startswith(f"of {me.name}, role=operator, workflows=ci-*, label=browser, until 20")
+        assert refused(lambda: opened(session)).reason == "SESSION_OF_SESSION"
+        stream = session.runs.WatchRuns(run_pb2.WatchRunsRequest(), timeout=60)
+        assert next(iter(stream)).position
+        end = pool.submit(refused, lambda: stream)
+        session.access.RevokeSession(access_pb2.RevokeSessionRequest(id=made.session.id), timeout=20)
+        assert end.result(30).reason == "CREDENTIAL_REVOKED"
+        assert refused(session.who).reason == "CREDENTIAL_REVOKED"
+
+
+def test_a_session_is_less_than_its_owner_and_ends_with_it(daemon: Daemon, at_closed: str, sockets: Path) -> None:
+    admin = Caller(daemon.channel)
+    owner = created(admin, "owner", access_rule_pb2.ROLE_OPERATOR, narrowing={"workflows": ["ci-*"]})
+    other = created(admin, "other-owner", access_rule_pb2.ROLE_EDITOR)
+    with calling(at_closed, owner.text) as caller, calling(at_closed, other.text) as stranger:
+        more = refused(lambda: opened(caller, role=access_rule_pb2.ROLE_EDITOR))
+        assert (more.code, more.reason) == (grpc.StatusCode.PERMISSION_DENIED, "ROLE_REQUIRED")
+        wider = refused(lambda: opened(caller, narrowing={"workflows": ["*"]}))
+        assert (wider.code, wider.reason) == (grpc.StatusCode.PERMISSION_DENIED, "WORKFLOW_NOT_PERMITTED")
+        for fields, field in (
+            ({"label": "x" * 65}, "label"),
+            ({"label": "a\x1b[2J"}, "label"),
+            ({"role": 9}, "role"),
+            ({"narrowing": {}}, "narrowing"),
+            ({"expires_at": datetime.now(UTC) + timedelta(days=8)}, "expires_at"),
+            ({"expires_at": datetime.now(UTC) - timedelta(seconds=1)}, "expires_at"),
+        ):
+            wrong = refused(lambda: opened(caller, **fields))  # noqa: B023
+            assert [name for name, _ in wrong.violations] == [field]
+        made = opened(caller)
+        assert (made.session.role, list(made.session.narrowing.workflows)) == (owner.token.role, ["ci-*"])
+        assert sessions(caller) == [made.session.id]
+        assert sessions(stranger) == []
+        assert made.session.id in sessions(admin)
+        revoke = access_pb2.RevokeSessionRequest(id=made.session.id)
+        foreign = refused(lambda: stranger.access.RevokeSession(revoke, timeout=20))
+        assert (foreign.code, foreign.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
+    with calling(at_closed, made.text) as session, ThreadPoolExecutor(1) as pool:
+        stream = session.runs.WatchRuns(run_pb2.WatchRunsRequest(), timeout=60)
+        assert next(iter(stream)).position
+        end = pool.submit(refused, lambda: stream)
+        admin.access.RevokeToken(access_pb2.RevokeTokenRequest(token="owner"), timeout=20)
+        assert end.result(30).reason == "CREDENTIAL_REVOKED"
+        assert refused(session.who).reason == "CREDENTIAL_REVOKED"
+    with calling(f"unix:{sockets}/editor.sock") as nameless:
+        unknown = refused(lambda: opened(nameless))
+        assert (unknown.code, unknown.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "SESSION_OWNER_UNKNOWN")
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [

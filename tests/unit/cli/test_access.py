@@ -98,6 +98,30 @@ def test_a_token_is_shown_once(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> 
     assert cli("tokens", "list", "-o", "name").out == "ci\njson\nnamed\n"
 
 
+def test_sessions(cli: Cli, daemon: FakeDaemon) -> None:
+    created = cli("sessions", "create", "browser", "--role", "viewer", "--workflows", "nightly-*", "--expires", "1h")
+    (session,) = daemon.access.sessions
+    text = read_token_text(created.out.strip())
+    assert text is not None
+    assert (text.id, session.role, list(session.narrowing.workflows)) == (
+        session.id,
+        access_rule_pb2.ROLE_VIEWER,
+        ["nightly-*"],
+    )
+    begin = f"created session {session.id} of uid:1000 (aiko): viewer, limited to nightly-*, until 20"
+    assert created.err.startswith(begin)
+    assert text.text not in created.err
+    made = cli("sessions", "create", "-o", "json").data
+    assert (made["session"]["role"], made["session"]["label"]) == ("admin", "")
+    assert cli("sessions", "list", "-o", "name").out.split() == [session.id, made["session"]["id"]]
+    assert "browser" in cli("sessions", "list").out
+    revoked = cli("sessions", "revoke", session.id, "absent")
+    assert (revoked.code, revoked.out) == (5, f"revoked {session.id}\n")
+    assert revoked.err == "toban: cannot revoke session absent: there is no session 'absent', or it has ended\n"
+    daemon.access.identity.session_id = made["session"]["id"]
+    assert f"session:   {made['session']['id']}" in cli("whoami").out
+
+
 def test_a_token_goes_to_a_private_file(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
     path = tmp_path / "ci.token"
     created = cli("tokens", "create", "ci", "--role", "viewer", "--to", str(path))

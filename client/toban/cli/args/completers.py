@@ -49,6 +49,11 @@ def token_names(ctx: CommandContext, incomplete: str) -> list[str]:
     return _matching(incomplete, _ask(ctx, lambda client: [one.name for one in islice(client.list_tokens(), _MOST)]))
 
 
+def session_ids(ctx: CommandContext, incomplete: str) -> list[str]:
+    """Ids of sessions."""
+    return _matching(incomplete, _ask(ctx, lambda client: [one.id for one in islice(client.list_sessions(), _MOST)]))
+
+
 def workflow_names(ctx: CommandContext, incomplete: str) -> list[str]:
     """Names of workflows."""
     return _matching(incomplete, _ask(ctx, _workflows))

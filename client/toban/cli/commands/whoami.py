@@ -43,6 +43,7 @@ def _show(here: Session, identity: access_pb2.Identity, server: str) -> None:
             ("role", role_text(identity.role)),
             ("limited to", narrowing_text(identity.narrowing)),
             ("also called", ", ".join(identity.aliases)),
+            ("session", identity.session_id),
             ("expires", clock(identity.expires_at, absent="")),
             ("daemon", server),
         ],

@@ -10,6 +10,7 @@ from toband.domain.identity import Identity
 from toband.engine.access.door import Door
 from toband.engine.access.external_identities import CertificateIdentities, IssuerIdentities
 from toband.engine.access.login_tokens import LoginTokens
+from toband.engine.access.sessions import Sessions
 from toband.engine.access.step_tokens import StepTokens
 from toband.engine.access.tokens import Tokens, invalid_credential
 from toband.engine.errors import CredentialReason, InvalidCredentialError
@@ -32,8 +33,9 @@ class Credentials:
 class Authenticator:
     """One credential decides, and a credential that proves nothing never falls back to another.
 
-    In this order: a token or a signed token, the step of the call, a login token, a client certificate, the door. So a
-    step stays a step although its process could fetch a login token, or may open the socket of the administrator.
+    In this order: a session, a token or a signed token, the step of the call, a login token, a client certificate, the
+    door. So a step stays a step although its process could fetch a login token, or may open the socket of the
+    administrator.
     """
 
     def __init__(
@@ -41,12 +43,14 @@ class Authenticator:
         *,
         tokens: Tokens,
         logins: LoginTokens,
+        sessions: Sessions,
         steps: StepTokens,
         certificates: CertificateIdentities,
         issuers: IssuerIdentities,
     ) -> None:
         self._tokens = tokens
         self._logins = logins
+        self._sessions = sessions
         self._steps = steps
         self._certificates = certificates
         self._issuers = issuers
@@ -69,7 +73,7 @@ class Authenticator:
         return door.identity
 
     async def _bearer(self, door: Door, authorization: str) -> tuple[Identity | None, Identity | None]:
-        """The identity of a token, or else that of a login token. Raises InvalidCredentialError."""
+        """The identity of a session or token, or else that of a login token. Raises InvalidCredentialError."""
         match = _BEARER.fullmatch(authorization[: _LONGEST + 1])
         if match is None or len(authorization) > _LONGEST:
             raise invalid_credential()
@@ -77,7 +81,9 @@ class Authenticator:
         token = read_token_text(text)
         if token is not None:
             login = self._logins.identify(door, token)
-            return (None, login) if login is not None else (self._tokens.identify(token), None)
+            if login is not None:
+                return None, login
+            return self._sessions.identify(token) or self._tokens.identify(token), None
         if text.count(".") == 2:
             return await self._issuers.identify(text), None
         raise invalid_credential()

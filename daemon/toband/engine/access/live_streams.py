@@ -1,4 +1,4 @@
-"""Open streams, and calls whose request has not come, by credential: the end of a credential ends them."""
+"""What lasts as long as a credential: open streams, calls whose request has not come, and sessions."""
 
 from __future__ import annotations
 
@@ -21,26 +21,34 @@ class LiveStreams:
     @contextmanager
     def open(self, credential: str, end: End) -> Iterator[None]:
         """While the context lasts, the end of the credential calls `end` once. An empty credential never ends."""
-        if not credential:
-            yield
-            return
-        self._next += 1
-        number = self._next
-        self._ends[credential][number] = end
+        close = self.watch(credential, end)
         try:
             yield
         finally:
+            close()
+
+    def watch(self, credential: str, end: End) -> Callable[[], None]:
+        """The end of the credential calls `end` once, until the returned function is called."""
+        if not credential:
+            return lambda: None
+        self._next += 1
+        number = self._next
+        self._ends[credential][number] = end
+
+        def close() -> None:
             ends = self._ends.get(credential)
             if ends is not None:
                 ends.pop(number, None)
                 if not ends:
                     del self._ends[credential]
 
+        return close
+
     def credentials(self) -> list[str]:
-        """Those with open streams."""
+        """Those that something depends on."""
         return list(self._ends)
 
     def end(self, credential: str, error: InvalidCredentialError) -> None:
-        """Ends the streams that were opened with the credential."""
+        """Ends what depends on the credential."""
         for each in list(self._ends.pop(credential, {}).values()):
             each(error)
