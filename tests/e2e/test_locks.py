@@ -289,7 +289,7 @@ def test_a_run_that_cannot_be_loaded_keeps_its_locks_until_its_processes_are_gon
         assert reaches_lock(daemon, waiting[0]).lock == "db"
         assert reaches_lock(daemon, waiting[1], "only").lock == "gpu"
         assert {each.run_id for lock in locks_of(daemon).values() for each in lock.leftovers} == {child}
-        assert "of workflow called cannot be loaded" in wait_until(lambda: condition(daemon), "nobody is told")
+        assert "run called#1 cannot be loaded" in wait_until(lambda: condition(daemon), "nobody is told")
         go.release_now()
         assert {run_state(daemon.wait_run(run)) for run in waiting} == {"SUCCEEDED"}
         wait_until(lambda: not condition(daemon), "the condition stays")

@@ -268,6 +268,8 @@ def test_a_failed_step_is_skipped_with_who_and_why(daemon: Daemon, tmp_path: Pat
     assert refusal.violations[0][0] == "skip_note"
     refusal = refused(lambda: retry(daemon, first.id, skip=["a"], skip_note="no need"))
     assert refusal.reason == "STEP_NOT_SKIPPABLE"
+    refusal = refused(lambda: retry(daemon, first.id, skip=["f[0]"], skip_note="no need"))
+    assert refusal.text == "workflow 'skipped' has no step 'f[0]': write f, not one of its instances"
     again = retry(daemon, first.id, skip=["f"], skip_note="known false alarm")
     assert run_state(again) == "SUCCEEDED", again.error_message
     assert executed(tmp_path).replace("i", "") == "ghj"

@@ -97,6 +97,8 @@ class LockLeftover:
     attempt_id: str
     run_id: str
     workflow: str
+    number: int
+    """Of the run; 0 if it was deleted."""
     step: str
     since: datetime
     boot_id: str = ""

@@ -138,7 +138,9 @@ class UnknownStepError(EngineError):
     """The definition has no such step."""
 
     def __init__(self, workflow: str, step: str) -> None:
-        super().__init__(f"workflow {workflow!r} has no step {step!r}")
+        of, bracket, _ = step.partition("[")
+        hint = f": write {of}, not one of its instances" if bracket and step.endswith("]") else ""
+        super().__init__(f"workflow {workflow!r} has no step {step!r}{hint}")
         self.workflow, self.step = workflow, step
 
 

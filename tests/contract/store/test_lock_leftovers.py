@@ -18,6 +18,7 @@ def leftover(run: Run, lock: str = "db", **changes: Any) -> LockLeftover:
         attempt_id="attempt-1",
         run_id=run.id,
         workflow=run.workflow,
+        number=run.number,
         step="s0.check",
         since=NOW,
         boot_id="boot",

@@ -23,11 +23,15 @@ def locks(daemon: FakeDaemon) -> list[system_pb2.Lock]:
     return daemon.locks
 
 
-def test_list(cli: Cli, locks: list[system_pb2.Lock]) -> None:
+def test_list(cli: Cli, daemon: FakeDaemon, locks: list[system_pb2.Lock]) -> None:
     header, first, second = cli("locks", "list").out.splitlines()
     assert header.split() == ["LOCK", "SIZE", "HELD", "BY", "WAITING"]
     assert " ".join(first.split()) == "db 1 backup#7 report#2 step read; and 2 more"
     assert second.startswith("gpu   2     processes left by import step load since")
+    locks[1].leftovers[0].run_id = daemon.add_run("import").run.id
+    assert "processes left by import#1 step load since" in cli("locks", "list").out
+    locks[1].leftovers[0].step = ""
+    assert "processes left by import#1, which cannot be loaded, since" in cli("locks", "list").out
     assert cli("locks", "list", "-o", "name").out == "db\ngpu\n"
     assert [lock["waiting_total"] for lock in cli("locks", "list", "-o", "json").data] == [3, 0]
 

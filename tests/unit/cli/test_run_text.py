@@ -165,6 +165,10 @@ def test_a_run_that_stands_still() -> None:
     assert run_state(queued) == "pending (waits for its turn)"
     held = run_pb2.Run(state=run_pb2.RUN_STATE_RUNNING, waiting_for=APPROVAL, waiting_steps=["a", "b"])
     assert run_state(held) == "running (waits for approval for a, b)"
+    waits = run_pb2.Run(state=run_pb2.RUN_STATE_RUNNING, waiting_for=run_pb2.WAITING_FOR_EVENT, waiting_steps=["a"])
+    assert run_state(waits) == "running (waits for an event (step a))"
+    waits.waiting_steps.append("b")
+    assert run_state(waits) == "running (waits for an event (steps a, b))"
     paused = run_pb2.Run(state=run_pb2.RUN_STATE_RUNNING)
     paused.paused_at.FromDatetime(NOW)
     assert (run_state(paused), run_style(paused)) == ("running (paused)", "yellow")

@@ -104,6 +104,7 @@ def test_what_a_template_may_say(expression: str, workflow: Read) -> None:
         ("event + ''", 6, "type error: + cannot be applied to (map(string, dyn), string)"),
         ("event.paylaod", 0, 'unknown field "paylaod" of event: did you mean "payload"?'),
         ("event.nothing", 0, 'unknown field "nothing" of event (known: id, type, payload,'),
+        ("event.nothing", 0, ": for a field of its payload write event.payload.nothing"),
         ("event.depth + ''", 12, "type error: + cannot be applied to (int, string)"),
         ("event.type.x", 10, "type error: a value of type string has no fields"),
         ("run.scheduled_at + 1", 17, "type error: + cannot be applied to (string, int)"),

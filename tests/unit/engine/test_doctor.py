@@ -234,7 +234,7 @@ async def test_attempts_are_as_the_database_says(
     found = (await scene.examine(repair=True))["attempts"]
     assert found.status is (FindingStatus.FAILED if wrong else FindingStatus.OK)
     if wrong:
-        assert found.detail == f"1 active attempt not as in the database: r only: {wrong}"
+        assert found.detail == f"1 active attempt not as in the database: w#1 only: {wrong}"
 
 
 def directory(name: str, age: float = 7200.0, **more: frozenset[str]) -> RunDirectory:

@@ -23,7 +23,7 @@ def request(name: str, *locks: str, age: int = 0, priority: int = 0) -> LockRequ
 
 def leftover(lock: str, user: str, attempt: str = "i") -> LockLeftover:
     return LockLeftover(
-        lock=lock, user=LockUser(user), attempt_id=attempt, run_id=user, workflow="w", step="s", since=NOW
+        lock=lock, user=LockUser(user), attempt_id=attempt, run_id=user, workflow="w", number=1, step="s", since=NOW
     )
 
 

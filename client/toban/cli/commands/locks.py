@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.name_arguments import connect, run_id
 from toban.cli.human_text import clock
 from toban.cli.render.output import Column, emit_list, time_column
-from toban.cli.session import OutputFormat, OutputOption, session, shown
+from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, CommandContext, Group, Option
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:
+    from toban.sdk import SyncClient
     from toban.v1 import system_pb2
 
 app = Group(
@@ -40,26 +42,36 @@ def list_(ctx: CommandContext, output: OutputOption = None) -> None:
     here = session(ctx, output)
     with connect(here, "list the locks") as client:
         found = client.list_locks()
+        names = _left_by_run(client, [each for lock in found for each in lock.leftovers], here)
     columns: list[Column[system_pb2.Lock]] = [
         Column("LOCK", lambda lock: lock.name, lambda _: "bold"),
         Column("SIZE", lambda lock: str(lock.size)),
-        Column("HELD BY", _holders, folds=True),
+        Column("HELD BY", lambda lock: _holders(lock, names), folds=True),
         Column("WAITING", _waiting, folds=True),
     ]
     emit_list(here, found, columns, name=lambda lock: str(lock.name), empty="no locks")
 
 
-def _holders(lock: system_pb2.Lock) -> str:
+def _left_by_run(client: SyncClient, leftovers: Iterable[system_pb2.LockLeftover], here: Session) -> Mapping[str, str]:
+    """Names of the runs that left processes behind, for people."""
+    if here.output is not OutputFormat.TABLE:
+        return {}
+    from toban.cli.render.run_names import names_of
+    from toban.cli.render.run_text import run_name
+
+    return names_of(client, (each.run_id for each in leftovers), run_name)
+
+
+def _holders(lock: system_pb2.Lock, names: Mapping[str, str]) -> str:
     from toban.cli.render.reason_text import lock_user
 
-    left = (f"processes left by {_left_by(each)} since {clock(each.since)}" for each in lock.leftovers)
+    left = (f"processes left by {_left_by(each, names)} since {clock(each.since)}" for each in lock.leftovers)
     return "; ".join([*map(lock_user, lock.holders), *left])
 
 
-def _left_by(leftover: system_pb2.LockLeftover) -> str:
-    if not leftover.step:
-        return f"{leftover.workflow}, whose run cannot be loaded,"
-    return f"{leftover.workflow} step {leftover.step}"
+def _left_by(leftover: system_pb2.LockLeftover, names: Mapping[str, str]) -> str:
+    run = names.get(leftover.run_id, leftover.workflow)
+    return f"{run} step {leftover.step}" if leftover.step else f"{run}, which cannot be loaded,"
 
 
 def _waiting(lock: system_pb2.Lock) -> str:
@@ -92,12 +104,7 @@ def release(
     here = session(ctx, output)
     with connect(here, f"release lock {shown(name)}") as client:
         released = client.release_lock(name, run_id=run_id(client, run) if run else "")
-        names = {}
-        if here.output is OutputFormat.TABLE:
-            from toban.cli.render.run_names import names_of
-            from toban.cli.render.run_text import run_name
-
-            names = names_of(client, (each.run_id for each in released), run_name)
+        names = _left_by_run(client, released, here)
     columns: list[Column[system_pb2.LockLeftover]] = [
         Column("WORKFLOW", lambda each: each.workflow, lambda _: "bold"),
         Column("STEP", lambda each: each.step),

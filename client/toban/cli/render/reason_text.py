@@ -80,7 +80,8 @@ def run_waits(run: run_pb2.Run) -> str:
     """What a run waits for, and which of its steps; empty if it makes progress."""
     waits = lock_waits(run.waiting_for_locks) or _WAITING.get(run.waiting_for, "")
     if waits and run.waiting_for in AWAITING:
-        return f"{waits} (step {', '.join(run.waiting_steps)})" if run.waiting_steps else waits
+        what = "step" if len(run.waiting_steps) == 1 else "steps"
+        return f"{waits} ({what} {', '.join(run.waiting_steps)})" if run.waiting_steps else waits
     return f"{waits} for {', '.join(run.waiting_steps)}" if waits and run.waiting_steps else waits
 
 

@@ -140,7 +140,9 @@ def event_kind(names: Sequence[str]) -> ValueKind | str:
     name = names[0]
     if name in EVENT_FIELDS:
         return EVENT_FIELDS[name]
-    hint = suggestion(name, EVENT_FIELDS) or _known(EVENT_FIELDS, "fields")
+    hint = suggestion(name, EVENT_FIELDS)
+    if not hint:
+        hint = f"{_known(EVENT_FIELDS, 'fields')}: for a field of its payload write event.payload.{name}"
     return f'unknown field "{name}" of event{hint}'
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import structlog
 
 from toband.domain.lock_rules import LockLeftover
+from toband.domain.run_model import run_name
 from toband.engine.execution.lock_table import LockTable
 from toband.ports import Conditions, HealthStatus, Launcher, LockLeftoverStore, StoreError
 
@@ -90,13 +91,14 @@ class LockLeftovers:
 
 def _text(leftover: LockLeftover) -> str:
     free = f"free it with `toban locks release {leftover.lock}`"
+    run = run_name(leftover.workflow, leftover.number) if leftover.number else leftover.run_id
     if not leftover.step:
         return (
-            f"lock {leftover.lock} stays held: run {leftover.run_id} of workflow {leftover.workflow} cannot be loaded, "
-            f"and its processes may still live; end them, then {free}"
+            f"lock {leftover.lock} stays held: run {run} cannot be loaded, and its processes may still live; "
+            f"end them, then {free}"
         )
     pids = f" (pids {', '.join(map(str, leftover.pids))})" if leftover.pids else ""
     return (
-        f"lock {leftover.lock} stays held: processes of step {leftover.step} of run {leftover.run_id}{pids} may still "
-        f"live; end them, then {free}"
+        f"lock {leftover.lock} stays held: processes of step {leftover.step} of run {run}{pids} may still live; "
+        f"end them, then {free}"
     )

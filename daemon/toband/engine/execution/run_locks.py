@@ -113,6 +113,7 @@ class RunLocks:
                 attempt_id=attempt.id,
                 run_id=attempt.run_id,
                 workflow=actor.run.workflow,
+                number=actor.run.number,
                 step=attempt.step,
                 since=attempt.finished_at or attempt.created_at,
                 boot_id=self._boot_id if attempt.boot_id == self._boot_id else "",

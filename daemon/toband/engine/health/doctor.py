@@ -180,12 +180,16 @@ class Doctor:
         if not wrong:
             yield _ok("attempts", "every active attempt has its supervisor")
             return
-        named = [f"{attempt.run_id} {attempt.step}: {why}" for attempt, why in wrong]
+        named = [f"{await self._name(attempt.run_id)} {attempt.step}: {why}" for attempt, why in wrong]
         yield _failed(
             "attempts",
             f"{counted(len(wrong), 'active attempt')} not as in the database: {_some(named)}",
             "restart the daemon: it recovers them",
         )
+
+    async def _name(self, run_id: str) -> str:
+        run = await self._store.get_run(run_id)
+        return run.name if run is not None else run_id
 
     async def _live_attempts(self) -> list[Attempt]:
         found = []
@@ -234,9 +238,10 @@ class Doctor:
             again = await asyncio.to_thread(self._premises.run_directories)
             runs = [each.name for each in again if each.name in runs and each.alive]
         if runs:
+            named = [await self._name(run_id) for run_id in sorted(runs)]
             yield _failed(
                 "supervisors",
-                f"{counted(len(runs), 'ended run')} with a live supervisor: {_some(sorted(runs))}",
+                f"{counted(len(runs), 'ended run')} with a live supervisor: {_some(named)}",
                 "it exits with the last process of its step; see stray processes",
             )
         else:

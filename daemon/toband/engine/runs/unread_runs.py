@@ -81,6 +81,7 @@ class UnreadRuns:
             attempt_id=run.id,
             run_id=run.id,
             workflow=run.workflow,
+            number=run.number,
             step="",
             since=self._clock.now(),
         )

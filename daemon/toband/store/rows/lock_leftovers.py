@@ -9,6 +9,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, select
 from toband.domain.lock_rules import LockLeftover, LockUser
 from toband.store.sql.open_database import OpenDatabase, reading, writing
 from toband.store.sql.tables import lock_leftovers as table
+from toband.store.sql.tables import runs
 from toband.store.sql.writer import WriteSession
 
 _DELETE = delete(table).where(and_(table.c.lock == bindparam("of_lock"), table.c.attempt_id == bindparam("of_attempt")))
@@ -19,7 +20,9 @@ class SqlLockLeftovers(OpenDatabase):
 
     @reading
     def list_lock_leftovers(self, connection: Connection) -> Sequence[LockLeftover]:
-        rows = connection.execute(select(table).order_by(table.c.since, table.c.attempt_id, table.c.lock))
+        named = table.outerjoin(runs, runs.c.id == table.c.run_id)
+        order = table.c.since, table.c.attempt_id, table.c.lock
+        rows = connection.execute(select(table, runs.c.number).select_from(named).order_by(*order))
         return [
             LockLeftover(
                 lock=row.lock,
@@ -27,6 +30,7 @@ class SqlLockLeftovers(OpenDatabase):
                 attempt_id=row.attempt_id,
                 run_id=row.run_id,
                 workflow=row.workflow,
+                number=row.number or 0,
                 step=row.step,
                 since=row.since,
                 boot_id=row.boot_id,
