@@ -11,8 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from toban.definition import DefinitionKind, json_schema, parse
-from toban.definition.schema.definition_schema import JobsInput, StepInput, WorkflowInput
+from toban.definition.schema.definition_schema import JobsInput, WorkflowInput
 from toban.definition.schema.field_check import written_names
+from toban.definition.schema.step_schema import StepInput
 from toban.definition.source.yaml_source import read_documents
 
 ROOT = Path(__file__).parents[2]

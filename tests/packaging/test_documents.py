@@ -10,23 +10,18 @@ from pathlib import Path
 import pytest
 
 from toban.cli.exits import Exit
-from toban.definition.schema.definition_schema import (
+from toban.definition.schema.definition_schema import JobInput, JobsInput, ParamInput, RetentionInput, WorkflowInput
+from toban.definition.schema.field_check import written_names
+from toban.definition.schema.start_schema import ScheduleInput, TriggerInput
+from toban.definition.schema.step_schema import (
     CheckInput,
     InputInput,
-    JobInput,
-    JobsInput,
     OutputInput,
-    ParamInput,
     ResourcesInput,
-    RetentionInput,
     RetryInput,
     SandboxInput,
-    ScheduleInput,
     StepInput,
-    TriggerInput,
-    WorkflowInput,
 )
-from toban.definition.schema.field_check import written_names
 from toban.v1 import dead_letter_pb2, job_pb2, run_pb2, system_pb2, workflow_pb2
 from toband import config
 from toband.config.keys import FILE_ONLY, declared_in

@@ -9,8 +9,9 @@ import pytest
 
 from doubles.daemon.fake_daemon import FakeDaemon
 from toban import limits
-from toban.definition.schema.definition_schema import StepInput, WorkflowInput
+from toban.definition.schema.definition_schema import WorkflowInput
 from toban.definition.schema.field_check import written_names
+from toban.definition.schema.step_schema import StepInput
 from toban.definition.schema.unsupported_fields import UNSUPPORTED_STEP_FIELDS, UNSUPPORTED_WORKFLOW_FIELDS
 from toban.sdk.address import Address
 from toban.v1 import workflow_pb2

@@ -23,16 +23,10 @@ from toban.definition import (
     json_schema,
     parse,
 )
-from toban.definition.schema.definition_schema import (
-    ActionInput,
-    DefaultsInput,
-    DefinitionPart,
-    JobInput,
-    ListedStepInput,
-    StepInput,
-    WorkflowInput,
-)
+from toban.definition.schema.definition_part import DefinitionPart
+from toban.definition.schema.definition_schema import JobInput, WorkflowInput
 from toban.definition.schema.field_check import written_names
+from toban.definition.schema.step_schema import ActionInput, DefaultsInput, ListedStepInput, StepInput
 
 Read = Callable[[str], Workflow]
 

@@ -15,8 +15,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from toban.definition import parse
-from toban.definition.schema.definition_schema import StepInput, WorkflowInput
+from toban.definition.schema.definition_schema import WorkflowInput
 from toban.definition.schema.field_check import written_names
+from toban.definition.schema.step_schema import StepInput
 from toban.definition.source.yaml_writer import yaml_text
 from toban.workflow import (
     InvalidWorkflow,

@@ -33,9 +33,10 @@ from toban.definition.model.step_graph import StepGraph
 from toban.definition.model.step_model import FailurePolicy
 from toban.definition.model.workflow import DEFAULT_FINALLY_TIMEOUT, EDITION, Overlap, Retention, Workflow
 from toban.definition.scalars.values import describe
-from toban.definition.schema.definition_schema import ListedStepInput, StepInput, WorkflowInput
+from toban.definition.schema.definition_schema import WorkflowInput
 from toban.definition.schema.field_check import FieldAt, check_fields, read_fields, written_names
 from toban.definition.schema.foreign_fields import instead_of
+from toban.definition.schema.step_schema import ListedStepInput, StepInput
 from toban.definition.schema.unsupported_fields import (
     STEP_ALIASES,
     UNSUPPORTED_WORKFLOW_FIELDS,

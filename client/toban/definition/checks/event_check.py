@@ -22,13 +22,7 @@ from toban.definition.model.event_triggers import (
 )
 from toban.definition.model.workflow import Param
 from toban.definition.scalars.values import describe
-from toban.definition.schema.definition_schema import (
-    DebounceInput,
-    DefinitionPart,
-    ThrottleInput,
-    TriggerInput,
-    WatchInput,
-)
+from toban.definition.schema.definition_part import DefinitionPart
 from toban.definition.schema.event_fields import (
     DEFAULT_WAITS,
     LONGEST_PACE,
@@ -38,6 +32,7 @@ from toban.definition.schema.event_fields import (
     check_watched_path,
 )
 from toban.definition.schema.field_check import FieldAt, check_fields, read_fields
+from toban.definition.schema.start_schema import DebounceInput, ThrottleInput, TriggerInput, WatchInput
 from toban.definition.schema.unsupported_fields import TRIGGER_ALIASES
 from toban.definition.source.problem_collector import Reporter, join
 from toban.definition.source.yaml_source import Node

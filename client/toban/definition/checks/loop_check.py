@@ -6,8 +6,8 @@ from toban.definition.checks.step_kinds import decide_kind
 from toban.definition.checks.step_layers import StepDraft
 from toban.definition.model.step_model import DEFAULT_RETRIES, FailurePolicy
 from toban.definition.scalars.values import describe
-from toban.definition.schema.definition_schema import CheckInput
 from toban.definition.schema.field_check import FieldAt, FieldOrigin, check_fields, read_fields
+from toban.definition.schema.step_schema import CheckInput
 from toban.definition.schema.unsupported_fields import UNSUPPORTED_STEP_FIELDS
 from toban.definition.source.problem_collector import Reporter
 

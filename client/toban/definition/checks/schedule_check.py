@@ -11,9 +11,9 @@ from toban.definition.checks.scope_check import check_scope
 from toban.definition.expressions.template_names import suggestion
 from toban.definition.model.workflow import Param
 from toban.definition.scalars.values import describe
-from toban.definition.schema.definition_schema import ScheduleInput
 from toban.definition.schema.field_check import FieldAt, check_fields, read_fields
 from toban.definition.schema.schedule_fields import MOST_SCHEDULES
+from toban.definition.schema.start_schema import ScheduleInput
 from toban.definition.source.problem_collector import Reporter, join
 from toban.definition.source.yaml_source import Node
 from toban.definition.timing.blackouts import never_ends, parse_blackout

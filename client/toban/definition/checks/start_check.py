@@ -11,8 +11,8 @@ from toban.definition.checks.schedule_check import read_schedules
 from toban.definition.model.event_triggers import EventTrigger
 from toban.definition.model.workflow import Param
 from toban.definition.scalars.values import describe
-from toban.definition.schema.definition_schema import TriggerScheduleInput, TriggersInput
 from toban.definition.schema.field_check import FieldAt, check_fields, read_fields
+from toban.definition.schema.start_schema import TriggerScheduleInput, TriggersInput
 from toban.definition.schema.unsupported_fields import TRIGGER_ALIASES
 from toban.definition.source.problem_collector import Reporter
 from toban.definition.timing.schedule_spec import Schedule

@@ -16,8 +16,9 @@ from toban.definition.checks.template_check import TemplateCheck
 from toban.definition.checks.wait_check import check_wait_templates, read_wait
 from toban.definition.expressions.template_names import TemplateNames
 from toban.definition.model.step_model import JobType
-from toban.definition.schema.definition_schema import DefaultsInput, DefinitionPart, StepInput
+from toban.definition.schema.definition_part import DefinitionPart
 from toban.definition.schema.field_check import FieldAt, FieldOrigin, check_fields, read_fields
+from toban.definition.schema.step_schema import DefaultsInput, StepInput
 from toban.definition.schema.unsupported_fields import (
     NOT_IN_DEFAULTS,
     STEP_ALIASES,

@@ -11,8 +11,8 @@ from toban.definition.expressions.template_names import TemplateNames, ValueKind
 from toban.definition.model.event_triggers import DEFAULT_SETTLE, DEFINITION_CHANGED
 from toban.definition.model.wait_spec import Wait
 from toban.definition.scalars.values import describe
-from toban.definition.schema.definition_schema import WaitInput
 from toban.definition.schema.field_check import FieldAt, check_fields, read_fields
+from toban.definition.schema.step_schema import WaitInput
 from toban.definition.source.problem_collector import Reporter
 from toban.definition.source.yaml_source import Node
 

@@ -8,19 +8,10 @@ from typing import Any, Literal
 from pydantic.json_schema import models_json_schema
 
 from toban.definition.scalars.names import NAME_PATTERN
-from toban.definition.schema.definition_schema import (
-    DefaultsInput,
-    DefinitionPart,
-    JobInput,
-    JobsInput,
-    ListedStepInput,
-    ScheduleInput,
-    StepInput,
-    TriggerInput,
-    TriggerScheduleInput,
-    TriggersInput,
-    WorkflowInput,
-)
+from toban.definition.schema.definition_part import DefinitionPart
+from toban.definition.schema.definition_schema import JobInput, JobsInput, WorkflowInput
+from toban.definition.schema.start_schema import ScheduleInput, TriggerInput, TriggerScheduleInput, TriggersInput
+from toban.definition.schema.step_schema import DefaultsInput, ListedStepInput, StepInput
 from toban.definition.schema.unsupported_fields import (
     JOB_ALIASES,
     STEP_ALIASES,

@@ -12,7 +12,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from toban.definition.expressions.template_names import suggestion
 from toban.definition.scalars.values import describe
-from toban.definition.schema.definition_schema import DefinitionPart, WorkflowInput
+from toban.definition.schema.definition_part import DefinitionPart
+from toban.definition.schema.definition_schema import WorkflowInput
 from toban.definition.schema.foreign_fields import beside_steps, instead_of
 from toban.definition.schema.unsupported_fields import UNSUPPORTED_VALUES, UNSUPPORTED_WORKFLOW_FIELDS, VALUE_ALIASES
 from toban.definition.source.problem_collector import Reporter, join
