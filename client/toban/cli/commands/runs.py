@@ -1,4 +1,4 @@
-"""`toban runs`: lists, shows and watches runs. runs_control and runs_artifacts have the rest."""
+"""`toban runs`: lists, shows and watches runs. runs_control, runs_retry and runs_artifacts have the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toban.cli.args.run_filter import (
     WorkflowFilter,
 )
 from toban.cli.args.time_options import time_option
-from toban.cli.commands import runs_artifacts, runs_control
+from toban.cli.commands import runs_artifacts, runs_control, runs_retry
 from toban.cli.human_text import labels_text, span
 from toban.cli.render.output import Column, emit_list, emit_one, take, time_column
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, is_terminal, session, shown
@@ -234,7 +234,7 @@ def processes(
 
 
 app.command()(runs_control.cancel)
-app.command()(runs_control.retry)
+app.command()(runs_retry.retry)
 app.command()(runs_control.pause)
 app.command()(runs_control.resume)
 app.command()(runs_control.approve)
