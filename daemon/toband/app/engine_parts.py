@@ -34,6 +34,7 @@ from toband.engine.drain import DrainMode
 from toband.engine.events.event_router import EventRouter
 from toband.engine.events.path_events import PathEvents
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
+from toband.engine.execution.step_rules import StepRules
 from toband.engine.health.admission import Admission
 from toband.engine.health.doctor import Doctor
 from toband.engine.health.health_conditions import Health
@@ -82,61 +83,69 @@ class EngineParts:
     ) -> None:
         self.health = health
         self.clock = clock
-        store, files, launcher = adapters.store, adapters.files, adapters.launcher
-        ids = Ids(
+        self._config = config
+        self._adapters = adapters
+        self._admission = admission
+        self._ids = Ids(
             new_id=lambda: str(uuid_utils.uuid7()),
             new_token=lambda: uuid.uuid4().hex,
-            boot_id=launcher.boot_id,
+            boot_id=adapters.launcher.boot_id,
             random=random.random,
         )
-        announcing = SystemEvents(clock, ids)
+        self._announcing = SystemEvents(clock, self._ids)
+        self._blackouts = ActiveBlackouts(config.blackout, config.timezone)
+        self._blackouts.tell(health)
+        self._evaluation = ExpressionEvaluator(adapters.evaluation_sandbox)
+        self._definitions_read = asyncio.Event()
         restored = restored_state(state)
-        draining = _drain_mode(state, restored, health, clock)
-        definitions_read = asyncio.Event()
+        self._draining = _drain_mode(state, restored, health, clock)
         rules = rules_of(config, os.environ)
-        evaluation = ExpressionEvaluator(adapters.evaluation_sandbox)
-        self._blackouts = blackouts = ActiveBlackouts(config.blackout, config.timezone)
-        blackouts.tell(health)
-        providers = adapters.secret_providers
-        self.keys = KeyRing(store=store, file=adapters.secrets_key, clock=clock, conditions=health)
+        self._make_secrets()
+        self._make_runs(rules, server=_address_for_steps(doors), tools=tools, restored=restored is not None)
+        self._make_access(admin)
+        self._make_retention()
+        self._make_schedules(state)
+        self._make_events(started_at)
+        self._make_definitions(parser, rules)
+        self.doctor = Doctor(
+            store=adapters.store,
+            premises=adapters.premises(config),
+            disk=adapters.disk,
+            descriptors=adapters.descriptors,
+            clock=clock,
+            reserve=config.disk_reserve,
+            audit=self.audit_log,
+        )
+
+    def _make_secrets(self) -> None:
+        store, clock, providers = self._adapters.store, self.clock, self._adapters.secret_providers
+        self.keys = KeyRing(store=store, file=self._adapters.secrets_key, clock=clock, conditions=self.health)
         self.secrets = SecretValues(store=store, keys=self.keys, providers=providers, clock=clock)
         self.secret_admin = SecretAdmin(store=store, keys=self.keys, providers=providers, clock=clock)
+
+    def _make_runs(self, rules: StepRules, *, server: str, tools: str, restored: bool) -> None:
+        adapters, store, clock = self._adapters, self._adapters.store, self.clock
         self.notifier = RunNotifier()
         self._daemon_meter = adapters.daemon_meter
         self.sampler = ResourceSampler(meter=adapters.meter, store=store, clock=clock)
-        self.audit_log = AuditLog(store, clock, age=config.keep_audit, most=config.keep_audit_entries)
-        self.retention = RetentionCollector(
-            store=store,
-            archive=adapters.archive,
-            clock=clock,
-            rules=retention_rules(config),
-            conditions=health,
-            remove_audit=self.audit_log.remove_old,
-        )
         self.runs = RunParts(
-            config,
+            self._config,
             adapters,
-            health,
-            admission,
-            evaluation,
-            announcing,
+            self.health,
+            self._admission,
+            self._evaluation,
+            self._announcing,
             clock,
-            ids,
+            self._ids,
             self.notifier,
             self.secrets,
-            server=_address_for_steps(doors),
+            server=server,
             tools=tools,
-            draining=draining,
-            restored=restored is not None,
+            draining=self._draining,
+            restored=restored,
             rules=rules,
         )
-        self.permissions = Permissions(store, self.runs.rights_of)
-        self.access = AccessParts(config, store, clock, self.runs.active.run, conditions=health, admin=admin)
-        self.row_retention = RowRetention(
-            store=store, clock=clock, limits=row_limits(config), forget_tokens=self.access.tokens.forget
-        )
         self.approvals = Approvals(self.runs.active)
-        self.control = RunControl(self.runs.active, store, clock, remove=self.retention.remove)
         self.log_streams = LogStreams(
             store=store,
             logs=adapters.logs,
@@ -145,15 +154,31 @@ class EngineParts:
             notifier=self.notifier,
         )
         self.run_artifacts = RunArtifacts(store, adapters.artifacts, self.runs.context_of)
-        self.doctor = Doctor(
+
+    def _make_access(self, admin: TokenText | None) -> None:
+        config, store, clock = self._config, self._adapters.store, self.clock
+        self.audit_log = AuditLog(store, clock, age=config.keep_audit, most=config.keep_audit_entries)
+        self.permissions = Permissions(store, self.runs.rights_of)
+        self.access = AccessParts(config, store, clock, self.runs.active.run, conditions=self.health, admin=admin)
+
+    def _make_retention(self) -> None:
+        config, store, clock = self._config, self._adapters.store, self.clock
+        self.retention = RetentionCollector(
             store=store,
-            premises=adapters.premises(config),
-            disk=adapters.disk,
-            descriptors=adapters.descriptors,
+            archive=self._adapters.archive,
             clock=clock,
-            reserve=config.disk_reserve,
-            audit=self.audit_log,
+            rules=retention_rules(config),
+            conditions=self.health,
+            remove_audit=self.audit_log.remove_old,
         )
+        self.row_retention = RowRetention(
+            store=store, clock=clock, limits=row_limits(config), forget_tokens=self.access.tokens.forget
+        )
+        self.control = RunControl(self.runs.active, store, clock, remove=self.retention.remove)
+
+    def _make_schedules(self, state: StateDir) -> None:
+        config, adapters, store, clock = self._config, self._adapters, self._adapters.store, self.clock
+        admission, health = self._admission, self.health
         self.scheduling = RunScheduler(
             store=store,
             active=self.runs.active,
@@ -163,11 +188,11 @@ class EngineParts:
             alarm=adapters.alarm,
             admission=admission,
             conditions=health,
-            blackouts=blackouts,
-            draining=draining,
-            announcing=announcing,
-            boot=state.boot(launcher.boot_id, clock.now()),
-            definitions_read=definitions_read,
+            blackouts=self._blackouts,
+            draining=self._draining,
+            announcing=self._announcing,
+            boot=state.boot(adapters.launcher.boot_id, clock.now()),
+            definitions_read=self._definitions_read,
         )
         self.calendars = CalendarRefresh(
             store=store,
@@ -183,44 +208,50 @@ class EngineParts:
         self.subjects = SubjectSchedules(
             store=store,
             clock=clock,
-            ids=ids,
+            ids=self._ids,
             admission=admission,
             zone=config.timezone,
             calendar=lambda: self.calendars.current,
             changed=self.scheduling.changed,
         )
         self.outlook = ScheduleQueries(
-            store=store, clock=clock, blackouts=blackouts, draining=draining, locks=self.runs.lock_table
+            store=store, clock=clock, blackouts=self._blackouts, draining=self._draining, locks=self.runs.lock_table
         )
         self.backfill = Backfill(store=store, intake=self.runs.intake, clock=clock, admission=admission)
+
+    def _make_events(self, started_at: datetime) -> None:
+        store = self._adapters.store
         self.events = EventRouter(
             store=store,
             active=self.runs.active,
             queue=self.runs.queue,
             intake=self.runs.intake,
             origins=self.runs.origins,
-            clock=clock,
-            ids=ids,
-            announcing=announcing,
-            admission=admission,
-            draining=draining,
-            evaluation=evaluation,
+            clock=self.clock,
+            ids=self._ids,
+            announcing=self._announcing,
+            admission=self._admission,
+            draining=self._draining,
+            evaluation=self._evaluation,
             waits=self.runs.waits,
             started={"version": __version__, "pid": os.getpid(), "started_at": started_at.isoformat()},
         )
         self.file_watches = PathEvents(
-            store=store, paths=adapters.watched_paths, announce=self.events.announce, conditions=health
+            store=store, paths=self._adapters.watched_paths, announce=self.events.announce, conditions=self.health
         )
+
+    def _make_definitions(self, parser: DefinitionParser, rules: StepRules) -> None:
+        config, adapters, store, clock = self._config, self._adapters, self._adapters.store, self.clock
         self._applier = applier = Applier(
             store=store,
             clock=clock,
             parser=parser,
-            admission=admission,
+            admission=self._admission,
             zone=config.timezone,
             shell=config.shell,
             calendar=default_calendar(config.calendar),
             read_file=adapters.calendar_files.read,
-            refusal=partial(files.refusal, ""),
+            refusal=partial(adapters.files.refusal, ""),
             secrets=self.secrets,
             rules=rules,
         )
@@ -232,9 +263,9 @@ class EngineParts:
             loader=FileLoader(applier),
             store=store,
             clock=clock,
-            conditions=health,
+            conditions=self.health,
             changed=self._definitions_changed,
-            read=definitions_read,
+            read=self._definitions_read,
             delete_removed=config.definitions_removed == "delete",
             watch=bool(config.definitions),
         )

@@ -66,34 +66,53 @@ class RunParts:
         restored: bool,
         rules: StepRules = NO_RULES,
     ) -> None:
-        store, launcher = adapters.store, adapters.launcher
-        self._store = store
+        self._config = config
+        self._adapters = adapters
+        self._clock = clock
+        self._ids = ids
+        self._conditions = health
+        self._evaluation = evaluation
+        self._store = adapters.store
         self._tasks = BackgroundTasks()
-        start = self._tasks.start
+        self._make_queue(notifier, announcing)
+        self._make_intake(secrets, admission)
+        self._make_launches(server=server, tools=tools, rules=rules)
+        self._make_effects(notifier, announcing, restored=restored)
+        for part in (self.queue, self.launches):
+            if draining.holds:
+                part.hold()
+            draining.after(part.release)
+
+    def _make_queue(self, notifier: RunNotifier, announcing: SystemEvents) -> None:
+        config, store, launcher = self._config, self._store, self._adapters.launcher
+        clock, ids, start = self._clock, self._ids, self._tasks.start
         self.plans = PlanCache(store)
         self.active = ActiveRuns(store=store, clock=clock, ids=ids, announcing=announcing, start=start)
         self.active.on_add = notifier.notify
         self.lock_table = LockTable(config.locks)
-        locks = RunLocks(self.lock_table, boot_id=ids.boot_id, find=self.active.actor)
+        self._locks = RunLocks(self.lock_table, boot_id=ids.boot_id, find=self.active.actor)
         self.lock_leftovers = LockLeftovers(
-            table=self.lock_table, store=store, launcher=launcher, conditions=health, boot_id=ids.boot_id
+            table=self.lock_table, store=store, launcher=launcher, conditions=self._conditions, boot_id=ids.boot_id
         )
         self._unread = UnreadRuns(store=store, launcher=launcher, table=self.lock_table, clock=clock, start=start)
-        self.queue = RunQueue(event_slots=config.event_concurrency, locks=locks)
+        self.queue = RunQueue(event_slots=config.event_concurrency, locks=self._locks)
         self.deadlocks = DeadlockWatch(active=self.active, queue=self.queue, table=self.lock_table)
         self.origins = OriginLookup(store, self.active.run)
+
+    def _make_intake(self, secrets: SecretSource, admission: Admission) -> None:
+        store, clock = self._store, self._clock
         sealed = SealedParams(secrets)
-        step_secrets = StepSecrets(source=secrets, sealed=sealed)
-        self.maskers = StepMaskers(step_secrets, self.active.actor)
+        self._step_secrets = StepSecrets(source=secrets, sealed=sealed)
+        self.maskers = StepMaskers(self._step_secrets, self.active.actor)
         self.factory = RunFactory(
             store=store,
             plans=self.plans,
             clock=clock,
-            ids=ids,
+            ids=self._ids,
             sealed=sealed,
-            default_timeout=config.default_run_timeout,
+            default_timeout=self._config.default_run_timeout,
         )
-        self.previews = RunPreviews(self.factory, evaluation)
+        self.previews = RunPreviews(self.factory, self._evaluation)
         self.intake = RunIntake(
             active=self.active,
             factory=self.factory,
@@ -102,45 +121,51 @@ class RunParts:
             origins=self.origins,
             maskers=self.maskers,
             admission=admission,
-            start=start,
+            start=self._tasks.start,
         )
         self.dead_letters = DeadLetters(store=store, clock=clock, factory=self.factory, intake=self.intake)
-        seen = TemplateScope(adapters.logs, adapters.values, adapters.files.work)
+
+    def _make_launches(self, *, server: str, tools: str, rules: StepRules) -> None:
+        config, adapters = self._config, self._adapters
+        self._seen = TemplateScope(adapters.logs, adapters.values, adapters.files.work)
         self.rooms = Rooms(
             files=adapters.files,
-            seen=seen,
-            evaluation=evaluation,
+            seen=self._seen,
+            evaluation=self._evaluation,
             server=server,
             tools=tools,
             log_limit=config.attempt_log_limit,
             rules=rules,
         )
-        handing = ArtifactFlow(self.rooms, adapters.artifacts)
-        notes = Notes(adapters.artifacts)
+        self._handing = ArtifactFlow(self.rooms, adapters.artifacts)
+        self._notes = Notes(adapters.artifacts)
         self.launches = Dispatcher(
-            launcher=launcher,
+            launcher=adapters.launcher,
             rooms=self.rooms,
-            handing=handing,
-            notes=notes,
+            handing=self._handing,
+            notes=self._notes,
             values=adapters.values,
-            secrets=step_secrets,
+            secrets=self._step_secrets,
             maskers=self.maskers,
-            clock=clock,
-            conditions=health,
-            locks=locks,
-            check_owner=store.check_owner,
+            clock=self._clock,
+            conditions=self._conditions,
+            locks=self._locks,
+            check_owner=self._store.check_owner,
             limit=config.max_attempts_running,
             artifact_time=config.artifact_time,
             find=self.active.actor,
-            start=start,
+            start=self._tasks.start,
         )
+
+    def _make_effects(self, notifier: RunNotifier, announcing: SystemEvents, *, restored: bool) -> None:
+        adapters, store, clock, start = self._adapters, self._store, self._clock, self._tasks.start
         children = ChildRuns(
             active=self.active,
             intake=self.intake,
             rooms=self.rooms,
-            secrets=step_secrets,
+            secrets=self._step_secrets,
             store=store,
-            locks=locks,
+            locks=self._locks,
             clock=clock,
             start=start,
         )
@@ -148,46 +173,46 @@ class RunParts:
             events=store,
             files=adapters.awaited_files,
             work=adapters.files.work,
-            seen=seen,
-            evaluation=evaluation,
+            seen=self._seen,
+            evaluation=self._evaluation,
             announcing=announcing,
             clock=clock,
-            zone=config.timezone,
+            zone=self._config.timezone,
             find=self.active.actor,
             start=start,
         )
         self._collection = Collection(
-            handing=handing,
+            handing=self._handing,
             maskers=self.maskers,
-            conditions=health,
-            boot_id=ids.boot_id,
-            most=config.artifact_time,
+            conditions=self._conditions,
+            boot_id=self._ids.boot_id,
+            most=self._config.artifact_time,
             start=start,
         )
         effects = Effects(
             active=self.active,
             queue=self.queue,
-            locks=locks,
+            locks=self._locks,
             notifier=notifier,
             launches=self.launches,
             rooms=self.rooms,
-            notes=notes,
+            notes=self._notes,
             children=children,
             collection=self._collection,
             waits=self.waits,
-            seen=seen,
-            evaluation=evaluation,
+            seen=self._seen,
+            evaluation=self._evaluation,
             start=start,
         )
         # Effects start child runs, and child runs have effects: the one link that is made afterwards.
-        self.active.connect(effects.saved, locks)
+        self.active.connect(effects.saved, self._locks)
         self.recovery = Recovery(
             active=self.active,
             queue=self.queue,
             store=store,
-            launcher=launcher,
+            launcher=adapters.launcher,
             launches=self.launches,
-            locks=locks,
+            locks=self._locks,
             leftovers=self.lock_leftovers,
             unread=self._unread,
             children=children,
@@ -198,10 +223,6 @@ class RunParts:
             start=start,
             restored=restored,
         )
-        for part in (self.queue, self.launches):
-            if draining.holds:
-                part.hold()
-            draining.after(part.release)
 
     def use_limits(self, config: Config) -> None:
         """Replaces how much may run at once, and for how long, for everything that begins from now on."""
