@@ -115,6 +115,11 @@ def test_what_stood_in_the_way_is_told(cli: Cli, daemon: FakeDaemon) -> None:
     lines = cli("emit", "ORDER_PAID", "--dedupe-key", "k").out.splitlines()
     assert lines[2] == "skipped ledger: overlap: run x is active"
     assert "started invoices; skipped ledger" in cli("events", "list").out
+    event.runs[1].reason = workflow_pb2.NOT_STARTED_REASON_DEBOUNCED
+    event.runs[1].detail = "waits for further events until 2026-02-01 09:00:00 UTC"
+    lines = cli("emit", "ORDER_PAID", "--dedupe-key", "k").out.splitlines()
+    assert lines[2] == "debounced ledger: waits for further events until 2026-02-01 09:00:00 UTC"
+    assert "started invoices; debounced ledger" in cli("events", "list").out
     del event.runs[:]
     event.state, event.reason = event_pb2.EVENT_STATE_CUT, "16 runs are before it"
     lines = cli("emit", "ORDER_PAID", "--dedupe-key", "k").out.splitlines()

@@ -241,6 +241,11 @@ def test_values_of_later(name: str, value: str, error: Error) -> None:
     assert f'{name} "{value}" is not supported yet' in found.message
 
 
+@pytest.mark.parametrize("written", ["script: x", "command: x", "uses: x", "sleep: 3"])
+def test_a_word_of_another_tool_for_what_runs_is_one_problem(written: str, error: Error) -> None:
+    assert ": write " in error(f"{HEAD}\nsteps: {{a: {{{written}}}}}").message
+
+
 @pytest.mark.parametrize(
     ("top", "path", "column", "message"),
     [

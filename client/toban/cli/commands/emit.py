@@ -116,8 +116,7 @@ def _report(
 
 def outcome_lines(client: SyncClient, event: event_pb2.Event) -> list[str]:
     """A line for each workflow that the event matched, and one if the event was cut."""
-    from toban.cli.render.event_text import started
-    from toban.cli.render.reason_text import not_started
+    from toban.cli.render.event_text import not_started_line, started
     from toban.cli.render.run_names import names_of
     from toban.v1 import event_pb2
 
@@ -125,9 +124,7 @@ def outcome_lines(client: SyncClient, event: event_pb2.Event) -> list[str]:
         return [f"cut: {event.reason}"]
     names = names_of(client, (run.run_id for run in started(event)))
     return [
-        f"started {names.get(run.run_id, run.workflow)} ({run.run_id})"
-        if run.run_id
-        else f"skipped {run.workflow}: {not_started(run)}"
+        f"started {names.get(run.run_id, run.workflow)} ({run.run_id})" if run.run_id else not_started_line(run)
         for run in event.runs
     ]
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from toban.cli.human_text import enum_word, one_line, plain, width
+from toban.cli.render.reason_text import not_started
 from toban.quantity_text import counted, size_text
-from toban.v1 import event_pb2
+from toban.v1 import event_pb2, workflow_pb2
 
 # How many workflows a line names.
 _MOST_NAMES: Final = 3
@@ -36,14 +37,24 @@ def started(event: event_pb2.Event) -> list[event_pb2.EventRun]:
 
 
 def event_outcome(event: event_pb2.Event) -> str:
-    """The outcome in one line: `started invoices, ledger; skipped archive`, `pending: draining`."""
+    """The outcome in one line: `started invoices, ledger; debounced report; skipped archive`, `pending: draining`."""
     if event.state != event_pb2.EVENT_STATE_RESOLVED:
         return f"{event_state(event)}: {event.reason}" if event.reason else event_state(event)
-    names = [run.workflow for run in started(event)]
-    skipped = [run.workflow for run in event.runs if not run.run_id]
-    parts = [f"started {_some(names)}" if names else ""]
-    parts.append(f"skipped {_some(skipped)}" if skipped else "")
-    return "; ".join(filter(None, parts)) or "started no runs"
+    by_outcome: dict[str, list[str]] = {"started": [], "debounced": [], "skipped": []}
+    for run in event.runs:
+        by_outcome["started" if run.run_id else _not_started_verb(run)].append(run.workflow)
+    return "; ".join(f"{verb} {_some(names)}" for verb, names in by_outcome.items() if names) or "started no runs"
+
+
+def not_started_line(run: event_pb2.EventRun) -> str:
+    """`skipped ledger: overlap: run ledger#3 is active`."""
+    debounced = _not_started_verb(run) == "debounced"
+    return f"{_not_started_verb(run)} {run.workflow}: {run.detail if debounced else not_started(run)}"
+
+
+def _not_started_verb(run: event_pb2.EventRun) -> str:
+    """An event of a burst is debounced: the burst has one run, at its end."""
+    return "debounced" if run.reason == workflow_pb2.NOT_STARTED_REASON_DEBOUNCED else "skipped"
 
 
 def why_nothing(found: event_pb2.ResolveEventResponse) -> list[str]:

@@ -10,6 +10,7 @@ from toban.definition.checks.step_layers import StepDraft
 from toban.definition.expressions.templates import parse_template
 from toban.definition.model.step_model import JobType
 from toban.definition.scalars.names import check_name
+from toban.definition.schema.foreign_fields import names_what_runs
 from toban.definition.schema.unsupported_fields import UNSUPPORTED_KIND_FIELDS
 from toban.definition.scripts.cmd_text import check_text
 from toban.definition.source.problem_collector import Reporter, join
@@ -59,7 +60,7 @@ def decide_kind(draft: StepDraft, report: Reporter, *, choices: str, name: str) 
 
     `name` is the workflow's name, which none of its steps may call.
     """
-    fields, values = draft.fields, draft.values
+    fields, values, fields_written = draft.fields, draft.values, draft.node.entries.keys()
     if "wait" in fields:
         for other in ("run", "target", "job_type"):
             if other in fields and values.get(other) is not JobType.WAIT:
@@ -82,7 +83,7 @@ def decide_kind(draft: StepDraft, report: Reporter, *, choices: str, name: str) 
         elif "target" not in fields and draft.job_type is not JobType.APPROVAL and not draft.open:
             message = 'the step has no target: add "target", or use "run"'
             draft.reports(fields["job_type"], report).at(fields["job_type"].key, draft.path, message)
-    elif not draft.open and not UNSUPPORTED_KIND_FIELDS & draft.node.entries.keys():
+    elif not draft.open and not (UNSUPPORTED_KIND_FIELDS & fields_written or names_what_runs(fields_written)):
         message = f'cannot tell what runs: give {choices}, or "job_type" and "target"'
         report.at(draft.node, draft.path, message)
     _check_target(draft, report, name)

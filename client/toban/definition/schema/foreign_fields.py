@@ -45,7 +45,9 @@ _INSTEAD: Mapping[str, tuple[str, ...]] = {
     "ensure": ("finally",),
     "entrypoint": ("target",),
     "enum": ("choices",),
+    "env_vars": ("env",),
     "environment": ("env",),
+    "environment_variables": ("env",),
     "event": ("on",),
     "event_type": ("event", "on"),
     "event_types": ("event", "on"),
@@ -138,9 +140,14 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _FIELD = re.compile(r"[a-z_]+")
 
 
+def names_what_runs(written: Collection[str]) -> bool:
+    """Whether one of the words is that of another tool for `run`, `job` or `wait`."""
+    return any(text.startswith(("run", "job", "wait")) for word in written for text in _INSTEAD.get(_words(word), ()))
+
+
 def beside_steps(written: str, workflow_fields: Collection[str]) -> str:
     """`: write finally beside steps` for a field of the workflow that a step has, or nothing."""
-    word = _WORD_START.sub("_", written).replace("-", "_").lower()
+    word = _words(written)
     for text in (word, *_INSTEAD.get(word, ())):
         field = _FIELD.match(text)
         if field is not None and field[0] == text and text in workflow_fields:
@@ -150,7 +157,7 @@ def beside_steps(written: str, workflow_fields: Collection[str]) -> str:
 
 def instead_of(written: str, allowed: Collection[str], aliases: Mapping[str, str]) -> str:
     """`: write depends_on` for a word of another tool, or nothing; never names a field that is not `allowed`."""
-    word = _WORD_START.sub("_", written).replace("-", "_").lower()
+    word = _words(written)
     word = aliases.get(word, word)
     if word in allowed:
         return f": write {word}"
@@ -159,3 +166,8 @@ def instead_of(written: str, allowed: Collection[str], aliases: Mapping[str, str
         if field is not None and field[0] in allowed:
             return f": write {text}"
     return f": {_NOT_WRITTEN[word]}" if word in _NOT_WRITTEN else ""
+
+
+def _words(written: str) -> str:
+    """`dependsOn` and `depends-on` as `depends_on`."""
+    return _WORD_START.sub("_", written).replace("-", "_").lower()
