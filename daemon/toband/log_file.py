@@ -75,7 +75,7 @@ class LogFile:
             return False
 
     def _rotate(self) -> None:
-        """PATH becomes PATH.1, PATH.1 becomes PATH.2; the last one goes."""
+        """PATH becomes PATH.1, PATH.1 becomes PATH.2; the oldest is removed."""
         for number in range(self._keep - 1, 0, -1):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(f"{self._path}.{number}", f"{self._path}.{number + 1}")

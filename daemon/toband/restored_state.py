@@ -1,4 +1,4 @@
-"""What a restore leaves in the state directory: from which backup it is, and that nothing goes on by itself.
+"""The note that a restore leaves in the state directory: its backup, and whether the daemon holds.
 
 The file is made by a restore as its last act. Its daemon holds everything until an administrator resumes it, also
 after a restart: runs that had not ended may have gone on, after the backup, where it was made.

@@ -271,7 +271,7 @@ def test_a_backup_that_is_not_whole_is_refused_with_one_line(stored: Scene) -> N
     damaged = {
         "it is cut off": whole[: len(whole) * 2 // 3],
         "it is damaged": whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1]) + whole[len(whole) // 2 + 1 :],
-        "it is no backup of toban": b"something else\n" * 100,
+        "it is not a backup of toban": b"something else\n" * 100,
     }
     for reason, content in damaged.items():
         path = stored.directory / "damaged.tar.gz"

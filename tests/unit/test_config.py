@@ -347,7 +347,7 @@ rules = [{{ claims = {{ groups = "ops" }}, role = "editor" }}]
         ('[[access.issuers]]\nissuer = "i"\naudience = "a"\nrules = []', "either `jwks_file` or `jwks_url`"),
         (
             '[[access.issuers]]\nissuer = "i"\naudience = "a"\nrules = []\njwks_url = "http://idp.example/keys"',
-            "without TLS anybody on the way could replace the keys",
+            "without TLS the keys could be replaced on the way",
         ),
         (
             '[[access.issuers]]\nissuer = "i"\naudience = "a"\nrules = []\njwks_file = "/k"\nname = "token"',

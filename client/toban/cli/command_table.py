@@ -50,7 +50,7 @@ SECTIONS: Final = {
         ProgramEntry("locks", "Show which runs and steps hold locks and wait for them.", "locks"),
         ProgramEntry("system", "Inspect and maintain the daemon.", "system"),
         ProgramEntry("backup", "Write a backup of the daemon's whole state.", "backup"),
-        ProgramEntry("restore", "Make a state directory of a backup.", "restore"),
+        ProgramEntry("restore", "Make a state directory from a backup.", "restore"),
     ),
     "Access": (
         ProgramEntry("whoami", "Show who you are to the daemon, and what you may do.", "whoami"),

@@ -1,7 +1,7 @@
 """Implementation of grpc.health.v1.Health, which load balancers and probes ask without a credential.
 
-The servicer of the library holds a lock while a watcher takes its message, so that one watcher that takes nothing would
-hold up every change of a state, and the stop of the daemon.
+The servicer of the library holds a lock while a watcher takes its message, so one watcher that does not read would
+delay every change of a state, and the stop of the daemon.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # it
             self._tell(dict.fromkeys(services, _Answer.SERVING if serving else _Answer.NOT_SERVING))
 
     def stop(self) -> None:
-        """From now on no service serves."""
+        """Reports NOT_SERVING for every service from now on."""
         self._stopping = True
         self._tell(dict.fromkeys(self._states, _Answer.NOT_SERVING))
 

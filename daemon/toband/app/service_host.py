@@ -1,4 +1,4 @@
-"""What runs the daemon as a service, as far as the daemon must speak to it; systemd needs no object for that."""
+"""The service manager that the daemon reports to; systemd needs no object for that."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class ServiceHost(Protocol):
         """Calls `stop`, in any thread, when the service is asked to stop; at once if it already was."""
 
     def serving(self, detail: str) -> None:
-        """The daemon serves calls."""
+        """Reports that the daemon serves calls."""
 
     def stopping(self) -> None:
-        """The daemon begins to stop, and continues to report that it does."""
+        """Reports that the daemon stops, until it has."""
 
     def ended(self, code: int) -> None:
-        """The process ends in this moment."""
+        """Called last, directly before the process ends."""

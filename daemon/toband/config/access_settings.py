@@ -146,7 +146,7 @@ def _check_url(url: str) -> None:
     if not is_safe_key_url(url):
         raise ValueError(
             f"jwks_url: found {shown(url)}, expected https://… (http:// only to this machine: "
-            "without TLS anybody on the way could replace the keys)"
+            "without TLS the keys could be replaced on the way)"
         )
 
 

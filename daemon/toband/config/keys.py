@@ -124,7 +124,7 @@ def declared_in(key: str) -> Setting:
 
 
 def unknown_setting(key: str) -> str:
-    """What to say of an unknown key: with the right one, if there is one that is near."""
+    """The message for an unknown key; it suggests a similar key, if one exists."""
     text = f"unknown key `{key}`"
     _, dot, name = key.rpartition(".")
     if key in _TABLES:

@@ -84,7 +84,7 @@ def _separated(text: str) -> list[str]:
 
 
 def _plain(text: str) -> ListenAddress:
-    """A socket is its owner's; a port is open to everybody who can connect, and so requires a credential."""
+    """A socket is its owner's; a port is open to all users who can connect, and so requires a credential."""
     address = _address(text.strip())
     return ListenAddress(address=address, role=Role.ADMIN if address.startswith("unix://") else None)
 

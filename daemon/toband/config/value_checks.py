@@ -36,7 +36,7 @@ def shown(value: Any) -> str:
 
 
 def unknown_key(key: str, known: Collection[str]) -> str:
-    """What to say of a key of a table that has other keys."""
+    """The message for an unknown key of a table."""
     near = get_close_matches(key, known, n=1)
     return f"unknown key `{key}`" + (
         f": did you mean `{near[0]}`?" if near else f" (known: {', '.join(sorted(known))})"

@@ -60,7 +60,7 @@ def visible_with(authorities: Iterable[Authority]) -> Visible:
 
 
 def described(narrowing: Narrowing | None) -> str:
-    """For sentences: which workflows these are."""
+    """The workflows in words, for messages."""
     if narrowing is None:
         return "all workflows"
     parts = [f"{', '.join(narrowing.workflows)}"] if narrowing.workflows else []

@@ -13,7 +13,7 @@ _COMPARED = 400
 
 
 def definition_diff(old: str, new: str) -> str:
-    """Empty if the lines are equal."""
+    """The difference; empty if the lines are equal."""
     return elided("\n".join(_hunks(old.splitlines(), new.splitlines())), DIFF_MOST)
 
 

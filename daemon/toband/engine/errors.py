@@ -348,7 +348,7 @@ class PermissionReason(StrEnum):
 
 
 class InvalidCredentialError(EngineError):
-    """The caller must identify itself, or with something else. The text tells an outsider nothing."""
+    """The caller must present another credential. The text reveals nothing to an outsider."""
 
     def __init__(self, text: str, reason: CredentialReason) -> None:
         super().__init__(text)

@@ -72,12 +72,12 @@ class AuditedCall:
     target: str = ""
     request_id: str = ""
     detail: str = ""
-    """What the request says; before what the change says."""
+    """Details from the request; they come before those of the change."""
     repeatable: bool = False
     """It makes any number of changes. The changes of any other call are those of one operation of the store."""
     recorded: bool = False
     ended: bool = False
-    """Whatever its tasks still do is not part of the call."""
+    """The call is over: changes of its remaining tasks are not part of it."""
 
     @property
     def records(self) -> bool:

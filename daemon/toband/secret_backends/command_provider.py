@@ -43,7 +43,7 @@ class CommandProvider:
         if not key.isprintable() or len(key) > MOST_KEY_CHARS:
             raise ValueError(f"expected at most {MOST_KEY_CHARS} printable characters")
         if key.startswith("-"):
-            raise ValueError("a key cannot begin with '-', which the program would take for an option")
+            raise ValueError("a key cannot begin with '-', which the program would read as an option")
 
     async def fetch(self, name: str, key: str) -> str:
         try:

@@ -73,7 +73,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveEnd:
-    """What the archive has, and what it has not."""
+    """The contents of the archive, and the files that are missing from it."""
 
     files: int
     bytes: int

@@ -85,7 +85,7 @@ class ArchiveReader:
             except ArchiveError as error:
                 raise ArchiveError(f"cannot use the backup {self._path}: {error}") from None
             except _DAMAGED as error:
-                what = f"it is damaged ({error})" if self._manifest is not None else "it is no backup of toban"
+                what = f"it is damaged ({error})" if self._manifest is not None else "it is not a backup of toban"
                 raise ArchiveError(f"cannot use the backup {self._path}: {what}") from None
 
     def verify(self) -> None:
@@ -105,7 +105,7 @@ class ArchiveReader:
             member = Member(info, source.pieces(info.size), told.removeprefix(comment(expected)).strip())
             if self._manifest is None:
                 if info.name != MANIFEST:
-                    raise ArchiveError("it is no backup of toban")
+                    raise ArchiveError("it is not a backup of toban")
                 self._manifest = Manifest.parse(json.loads(member.data()))
             elif info.name == END:
                 self._end = ArchiveEnd.parse(json.loads(member.data()))

@@ -263,7 +263,7 @@ def test_the_audit_log_is_exported_and_continued(
         result = cli("audit", "export", "--to", str(path))
         assert (result.code, result.err.splitlines()[0]) == (
             2,
-            f"toban: cannot export the audit log to {path}: its last line is no entry",
+            f"toban: cannot export the audit log to {path}: its last line is not an entry",
         )
         assert path.read_text() == text
 

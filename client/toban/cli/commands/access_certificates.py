@@ -1,4 +1,4 @@
-"""`toban access init|renew`: certificates of an own CA, and a first token, for people who have none."""
+"""`toban access init|renew`: certificates of a private CA, and a first token."""
 
 from __future__ import annotations
 

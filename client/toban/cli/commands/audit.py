@@ -121,7 +121,7 @@ def show(
 ) -> None:
     """Show one entry with its details.
 
-    They say what changed, such as the difference of a definition.
+    The details show what changed, such as the difference between two versions of a definition.
 
     \b
     Example:
@@ -215,9 +215,9 @@ def export(
     ] = 0,
     to: Annotated[
         str,
-        Option("--to", "-O", metavar="FILE", help="Append to this file what it does not have.", show_default=False),
+        Option("--to", "-O", metavar="FILE", help="Append the entries that this file lacks.", show_default=False),
     ] = "",
-    follow: Annotated[bool, Option("-f", "--follow", help="Go on with new entries until Ctrl-C.")] = False,
+    follow: Annotated[bool, Option("-f", "--follow", help="Continue with new entries until Ctrl-C.")] = False,
 ) -> None:
     """Write the audit log as JSON lines, oldest first.
 
@@ -283,7 +283,7 @@ def _last_sequence(file: BinaryIO, path: str) -> int:
             raise ValueError
     except (ValueError, LookupError, TypeError, RecursionError):
         raise Failure(
-            f"cannot export the audit log to {path}: its last line is no entry", Exit.USAGE, hint="use another file"
+            f"cannot export the audit log to {path}: its last line is not an entry", Exit.USAGE, hint="use another file"
         ) from None
     file.truncate(size - len(rest))
     file.seek(0, os.SEEK_END)

@@ -29,15 +29,15 @@ def backup(
     file: Annotated[str, Argument(metavar="FILE", help="The file to write, or - for standard output.")],
     with_key: Annotated[
         bool,
-        Option("--with-key", help="Include the key of the secrets: the file then gives away their values."),
+        Option("--with-key", help="Include the key of the secrets: the file then reveals their values."),
     ] = False,
     output: OutputOption = None,
 ) -> None:
     """Write a backup of the daemon's whole state.
 
-    It has the database, the logs and artifacts of all runs, the definition files and the configuration file, as of now.
-    The daemon goes on meanwhile. FILE is replaced only when the backup is whole. `toban restore` makes a state
-    directory of it.
+    It contains the database, the logs and artifacts of all runs, the definition files and the configuration file, as of
+    now. The daemon keeps working meanwhile. FILE is replaced only when the backup is complete. `toban restore` makes a
+    state directory from it.
 
     \b
     Examples:

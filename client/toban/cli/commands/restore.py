@@ -1,4 +1,4 @@
-"""`toban restore`: makes a state directory of a backup."""
+"""`toban restore`: makes a state directory from a backup."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def restore(
     ] = "",
     output: OutputOption = None,
 ) -> None:
-    """Make a state directory of a backup.
+    """Make a state directory from a backup.
 
     Run it as the user of the daemon. The whole file is verified first. The daemon that is then started there is another
     installation, which starts nothing by itself until `toban system resume`; docs/backup.md says how to go live.

@@ -227,7 +227,7 @@ def rotate_key(ctx: CommandContext, output: OutputOption = None) -> None:
     """Encrypt all secrets with a new key.
 
     The new key replaces the old one in the daemon's key file. If the file has another key in front of the one in use,
-    that key is taken: this is how a key that the daemon cannot write, such as a systemd credential, is replaced.
+    the daemon takes that key: use this to replace a key that it cannot write, such as a systemd credential.
 
     \b
     Example:
@@ -240,7 +240,7 @@ def rotate_key(ctx: CommandContext, output: OutputOption = None) -> None:
     def show_answer() -> None:
         count = "1 secret" if answer.secrets == 1 else f"{answer.secrets} secrets"
         print(f"encrypted {count} with the new key {answer.key_id}")
-        here.note(f"hint: back up {answer.key_file}: earlier copies of it do not open the database any more")
+        here.note(f"hint: back up {answer.key_file}: earlier copies no longer decrypt the database")
 
     emit_one(here, answer, name=answer.key_id, show=show_answer)
 

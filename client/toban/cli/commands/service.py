@@ -286,7 +286,7 @@ def _require_root(layout: ServiceLayout, what: str) -> None:
 def _change(
     here: Session, layout: ServiceLayout, setup: ServiceSetup, change: Callable[[], ServiceVersion], *, dry_run: bool
 ) -> ServiceVersion:
-    """Carries it out, and reports what was changed, also if it fails half way."""
+    """Makes the changes, and reports them, also if one of them fails."""
     try:
         target = change()
         answering = "" if dry_run else _wait_for_answer(layout)
@@ -359,6 +359,6 @@ def _next_steps(here: Session, layout: ServiceLayout, target: ServiceVersion) ->
     if layout.user:
         pairs.append(("at boot", "loginctl enable-linger, so that it runs without a login"))
     else:
-        pairs.append(("people", f"usermod -aG {layout.account} NAME lets somebody define and run workflows"))
+        pairs.append(("people", f"usermod -aG {layout.account} NAME lets a user define and run workflows"))
     print()
     fields(here, pairs)

@@ -98,7 +98,7 @@ def _report(here: Session, made: access_pb2.CreateSessionResponse) -> None:
 def list_(ctx: CommandContext, limit: LimitOption = 100, output: OutputOption = None) -> None:
     """List your valid sessions, oldest first, without their texts.
 
-    An admin sees those of everybody.
+    An admin sees the sessions of all users.
 
     \b
     Examples:

@@ -44,7 +44,7 @@ def status(
     ] = False,
     interval: Annotated[
         float,
-        Option("--interval", min=0.2, metavar="SECONDS", help="With --watch: show changes of the rest this often."),
+        Option("--interval", min=0.2, metavar="SECONDS", help="With --watch: read everything but runs this often."),
     ] = 5.0,
     output: OutputOption = None,
 ) -> None:

@@ -237,8 +237,8 @@ def migrate_store(
     """Move the daemon's database to PostgreSQL, or back to SQLite.
 
     Run it as the user of the daemon, while the daemon is stopped. It copies every row, compares the number and the
-    digest of the rows of each table, and says which setting to change. Repeat it after an interruption: it goes on. The
-    old database stays as it is, and no daemon starts on it any more.
+    digest of the rows of each table, and says which setting to change. Repeat it after an interruption: it continues.
+    The old database stays as it is, but no daemon starts on it again.
 
     \b
     Examples:

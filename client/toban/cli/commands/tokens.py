@@ -117,7 +117,7 @@ def _report(here: Session, made: access_pb2.CreateTokenResponse, to: str) -> Non
 
 @contextmanager
 def _new_file(path: str, what: str) -> Iterator[int | None]:
-    """A descriptor of a new, private file; the file goes away if the block fails. None without a path."""
+    """A descriptor of a new, private file, which is removed if the block fails. None without a path."""
     if not path:
         yield None
         return

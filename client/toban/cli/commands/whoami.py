@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def whoami(ctx: CommandContext, output: OutputOption = None) -> None:
     """Show who you are to the daemon, and what you may do.
 
-    It is the name that records, the audit log and approvals have of you.
+    Records, the audit log and approvals use this name.
 
     \b
     Examples:
@@ -49,4 +49,4 @@ def _show(here: Session, identity: access_pb2.Identity, server: str) -> None:
         ],
     )
     if identity.kind == access_pb2.IDENTITY_KIND_SOCKET:
-        here.note("hint: the daemon knows only which socket you use: you match no approver by name")
+        here.note("hint: the daemon knows you only by your socket: you match no approver by name")

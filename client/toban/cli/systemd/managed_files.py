@@ -40,7 +40,7 @@ class ManagedFiles:
     def place(self, path: str, text: str, *, mode: int = 0o644, group: str = "", replace: bool = False) -> bool:
         """Brings a file to this text; whether that changed it. Raises Failure.
 
-        A file that somebody edited stays as it is, and the new text goes beside it as PATH.new; `replace` replaces it
+        An edited file stays as it is, and the new text goes beside it as PATH.new; `replace` replaces it
         anyway, and keeps the old one as PATH.old.
         """
         found = read_text(path)

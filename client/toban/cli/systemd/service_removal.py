@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 if sys.platform == "win32":
-    raise ImportError("systemd is Linux's")
+    raise ImportError("systemd is part of Linux")
 
 import os
 import shutil
@@ -82,7 +82,7 @@ class ServiceRemoval:
             self._manager.tell("disable", "--quiet", UNIT, what="disable the service")
 
     def _end_processes(self) -> None:
-        """Waits for what supervised nothing; what is left then belongs to steps."""
+        """Waits for processes that supervise nothing to end; those that remain belong to steps."""
         deadline = time.monotonic() + _GONE
         while any(True for _ in self._manager.processes()):
             if time.monotonic() > deadline:

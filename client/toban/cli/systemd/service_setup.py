@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 if sys.platform == "win32":
-    raise ImportError("systemd is Linux's")
+    raise ImportError("systemd is part of Linux")
 
 import fcntl
 import grp

@@ -14,7 +14,7 @@ _LOADS_CODE = re.compile(
     re.IGNORECASE,
 )
 _FIXED = frozenset({"run"})
-"""What no caller and no step chooses."""
+"""Roots whose values no caller and no step chooses."""
 
 
 def check_env_values(env: Node, path: str, report: Reports) -> None:

@@ -72,7 +72,7 @@ def _check_secret(kind: ParamType, node: Node, path: str, fields: dict[str, Fiel
         report.at(node, path, f"a secret parameter is a string, found type: {kind.value}")
     for name in ("default", "choices"):
         if name in fields:
-            message = f"a secret parameter has no {name}, which everybody could read: remove it, or use a secret"
+            message = f"a secret parameter has no {name}, which all viewers could read: remove it, or use a secret"
             report.at(fields[name].key, fields[name].path, message)
 
 

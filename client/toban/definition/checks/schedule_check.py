@@ -234,7 +234,7 @@ class _Reader:
                 hint = suggestion(name, self._params) or _known(self._params)
                 self._report.at(entry.key, path, f'unknown parameter "{name}"{hint}')
             elif (param := self._params[name]) is not None and param.secret:
-                message = f'the parameter "{name}" is secret: a schedule, which everybody can read, cannot give it'
+                message = f'the parameter "{name}" is secret: a schedule, which all viewers can read, cannot give it'
                 self._report.at(entry.key, path, message)
             elif param is not None:
                 try:

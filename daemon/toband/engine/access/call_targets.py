@@ -33,7 +33,7 @@ class CallTargets:
         }
 
     async def of(self, rule: AccessRule, request: Any) -> AsyncIterator[tuple[str, str]]:
-        """What the request names, and the workflow that it belongs to; that is empty if there is none."""
+        """The target of the request, and its workflow, which is empty if it has none."""
         fields = dict(_SECOND.get(rule.method, {}))
         fields = {field: target for field, target in fields.items() if getattr(request, field)}
         if rule.target in self._find and (getattr(request, rule.field) or not fields):

@@ -1,4 +1,4 @@
-"""Identities that others vouch for: client certificates and signed tokens, by the rules of the configuration."""
+"""External identities: client certificates and signed tokens, by the rules of the configuration."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _end_others(streams: LiveStreams, kind: str, permitted: Collection[str]) -> 
 
 
 class _RefusalLog:
-    """Says in the log why credentials are refused, since their callers learn nothing; not of each in a flood."""
+    """Logs why credentials are refused, because callers are not told; limited during a flood."""
 
     def __init__(self) -> None:
         self._bucket = TokenBucket(rate=1, burst=20)

@@ -1,6 +1,6 @@
 """Failed logins: a source that presents one invalid credential after the other has to wait, longer each time.
 
-Only time ends that: else somebody with a valid credential could guess on.
+Only time ends the wait: otherwise a caller with a valid credential could reset it and continue to guess.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SOURCES_MOST = 10_000
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 FORGOTTEN_AFTER = 900.0
-"""Seconds without a failure after which a source begins anew."""
+"""Seconds without a failure after which the failures of a source are forgotten."""
 _IPV6_NETWORK = 64
 
 
@@ -35,7 +35,7 @@ class FailedLogins:
         self._sources: OrderedDict[str, _Failures] = OrderedDict()
 
     def check(self, source: str, now: float) -> None:
-        """Raises TooManyFailuresError while the source has to wait. Waiting makes nothing worse."""
+        """Raises TooManyFailuresError while the source has to wait. Does not count as a failure."""
         found = self._sources.get(source)
         if found is not None and now < found.until:
             raise TooManyFailuresError(found.until - now)

@@ -1,4 +1,4 @@
-"""What lasts as long as a credential: open streams, calls whose request has not come, and sessions."""
+"""Streams, calls without a complete request, and sessions: they end with their credential."""
 
 from __future__ import annotations
 
@@ -49,6 +49,6 @@ class LiveStreams:
         return list(self._ends)
 
     def end(self, credential: str, error: InvalidCredentialError) -> None:
-        """Ends what depends on the credential."""
+        """Ends everything that depends on the credential."""
         for each in list(self._ends.pop(credential, {}).values()):
             each(error)

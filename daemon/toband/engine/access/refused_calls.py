@@ -55,7 +55,7 @@ class RefusedCalls:
         known.count += 1
 
     def take(self, now: float, *, everything: bool = False) -> Sequence[AuditRecord]:
-        """What is to be recorded now. Give it back with `put_back` if that fails."""
+        """The entries to record now. Return them with `put_back` if that fails."""
         ready, self._ready = self._ready, []
         if now >= self._ends or everything:
             ready += [_repeated(each) for each in self._kinds.values() if each.count]

@@ -1,4 +1,4 @@
-"""Step scope: what a process of a step may do with nothing but the token of its attempt."""
+"""Step scope: what a step may do with the token of its attempt alone."""
 
 from __future__ import annotations
 

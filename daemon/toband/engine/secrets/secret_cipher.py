@@ -1,6 +1,6 @@
 """Encryption of secrets: AES-256-GCM with a random nonce, bound to the place that the data belongs to.
 
-The library takes megabytes: it is loaded with the first secret.
+The library needs megabytes of memory, so it is loaded with the first secret.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the daemon itself uses of the machine."""
+"""Measures the CPU time and memory of the daemon itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step hands on: the lines of its file $TOBAN_OUTPUT, and the result of its function."""
+"""The outputs of a step: the lines of its file $TOBAN_OUTPUT, and the result of its function."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def _become(boot: dict[str, Any], streams: Streams, setup: _Setup, ends: _Ends) 
 
 
 class _Doing:
-    """What the child is about to do, for its error; empty: to execute the program."""
+    """The action that the child begins, for its error; empty: to execute the program."""
 
     what = ""
 
