@@ -21,6 +21,8 @@ OLDEST = (3, 11)
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 STAMP = "toban-setup.json"
 SHOWN = 25
+# What a wheel is made of.
+PARTS = ("pyproject.toml", "README.md", "LICENSE", "scripts/lib/man_pages.py", "client", "daemon", "service-files")
 
 # Facts about an interpreter that are needed before it is used.
 _FACTS = (
@@ -144,22 +146,31 @@ def _check_foreign(directory: str) -> None:
 def _install(directory: str, extras: Set[str], log: int, path: str) -> None:
     names = ",".join(sorted(extras))
     print(f"setup: installing toban[{names}] into {_short(directory)}", file=sys.stderr)
-    python = f"{directory}/bin/python"
-    _run(
-        [python, "-m", "pip", "install", "--editable", f"{ROOT}[{names}]"],
-        "cannot install what the project needs",
-        log,
-        path,
-    )
+    pip = [f"{directory}/bin/python", "-m", "pip"]
+    failure = "cannot install what the project needs"
+    if _wants_wheel():
+        with tempfile.TemporaryDirectory(prefix="toban-wheel-") as made:
+            _run([*pip, "wheel", "--no-deps", "--wheel-dir", made, ROOT], "cannot build the wheel", log, path)
+            (wheel,) = os.listdir(made)
+            # pip keeps another wheel of the same version.
+            _run([*pip, "uninstall", "--yes", "toban"], failure, log, path)
+            _run([*pip, "install", f"{made}/{wheel}[{names}]"], failure, log, path)
+    else:
+        _run([*pip, "install", "--editable", f"{ROOT}[{names}]"], failure, log, path)
     _write_stamp(
         directory,
         {
             "project": _digest(),
             "directory": directory,
             "extras": sorted(extras),
-            "python": _facts(python)["version"],
+            "python": _facts(pip[0])["version"],
         },
     )
+
+
+def _wants_wheel() -> bool:
+    """Whether Toban is to be installed as users install it, and not as a working copy."""
+    return bool(os.environ.get("TOBAN_TEST_WHEEL"))
 
 
 def _run(command: List[str], failure: str, log: int, path: str) -> None:
@@ -202,8 +213,25 @@ def _write_stamp(directory: str, facts: Dict[str, Any]) -> None:
 
 
 def _digest() -> str:
-    with open(f"{ROOT}/pyproject.toml", "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
+    """Of what is installed: of a working copy only the requirements."""
+    if not _wants_wheel():
+        with open(f"{ROOT}/pyproject.toml", "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    digest = hashlib.sha256()
+    for path in _parts():
+        with open(f"{ROOT}/{path}", "rb") as file:
+            digest.update(f"{path} {hashlib.sha256(file.read()).hexdigest()}\n".encode())
+    return "wheel " + digest.hexdigest()
+
+
+def _parts() -> List[str]:
+    """The files that a wheel is made of."""
+    found = [part for part in PARTS if os.path.isfile(f"{ROOT}/{part}")]
+    for part in PARTS:
+        for parent, directories, files in os.walk(f"{ROOT}/{part}"):
+            directories[:] = [name for name in directories if name != "__pycache__"]
+            found += [os.path.relpath(f"{parent}/{name}", ROOT) for name in files]
+    return sorted(found)
 
 
 def _take(fd: int) -> None:

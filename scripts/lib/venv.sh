@@ -5,6 +5,8 @@
 #   TOBAN_PYTHON  the interpreter, 3.11 or newer                               (default: python3, if it is new enough)
 #   TOBAN_VENV    directory of the environment. An environment made by other means is never removed.
 #                                                                              (default: .venv)
+#   TOBAN_TEST_WHEEL  not empty: holds the wheel of this tree, built anew when the tree has changed, instead of the
+#                 working copy. For an environment of its own
 # Compiled modules are kept even if the environment forbids it: a daemon then starts in two thirds of the time.
 unset PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 VENV=${TOBAN_VENV:-$PWD/.venv}

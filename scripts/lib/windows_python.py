@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import tomllib
@@ -67,8 +68,9 @@ def interpreter(new: Path, place: Path, work: Path) -> None:
     writer = str(Path(__file__).with_name("forwarder_dll.py"))
     subprocess.run([sys.executable, "-I", writer, str(new / name), forwarded], check=True)
     paths = [f"python{VERSION.replace('.', '')}.zip", ".", "Lib\\site-packages"]
-    # Relative to the interpreter: the sources of this checkout.
-    paths += [os.path.relpath(ROOT / each, place).replace("/", "\\") for each in ("client", "daemon")]
+    # Relative to the interpreter: Toban of the other scripts, and the sources of this checkout.
+    named = [product(place), *(ROOT / each for each in ("client", "daemon"))]
+    paths += [os.path.relpath(each, place).replace("/", "\\") for each in named]
     name = f"python{VERSION.replace('.', '')}._pth"
     (new / name).write_text("\r\n".join([*paths, "import site", ""]))
 
@@ -92,8 +94,23 @@ def wheels(place: Path) -> None:
     )
 
 
+def product(place: Path) -> Path:
+    """Has the packages of Toban if their wheel is installed; empty if the scripts use the checkout itself."""
+    return place.with_name("product")
+
+
+def copy_product(place: Path) -> None:
+    target = product(place)
+    shutil.rmtree(target, ignore_errors=True)
+    for name in ("toban", "toband"):
+        found = Path(sysconfig.get_paths()["purelib"]) / name
+        if found.is_dir():
+            shutil.copytree(found, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+
+
 def main(directory: str) -> None:
     place = Path(directory).resolve()
+    copy_product(place)
     made_of = "\n".join([PACKAGE, SHA256, Path(__file__).read_text(encoding="utf-8"), *wanted()])
     note = place / "made-of.txt"
     if note.exists() and note.read_text(encoding="utf-8") == made_of:

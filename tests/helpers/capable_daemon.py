@@ -81,7 +81,8 @@ def _running(base: Path, arguments: Sequence[str], environment: Mapping[str, str
     running = {
         "PYTHONHOME": f"{base}/python",
         "LD_LIBRARY_PATH": f"{base}/python/lib",
-        "PYTHONPATH": f"{base}/source/daemon:{base}/source/client:{base}/packages",
+        # The packages have Toban too, unless it is installed as a working copy.
+        "PYTHONPATH": f"{base}/packages:{base}/source/daemon:{base}/source/client",
         "PYTHONDONTWRITEBYTECODE": "1",
         "TOBAN_STEP_USER": step_user,
     }

@@ -132,7 +132,8 @@ def _furnish_service(root: Path) -> None:
         "ExecStart=\n"
         f"ExecStart={PYTHON}/bin/{version} -m toband --config /etc/toban/toband.toml\n"
         f"Environment=PYTHONHOME={PYTHON} LD_LIBRARY_PATH={PYTHON}/lib\n"
-        f"Environment=PYTHONPATH={SOURCE}/daemon:{SOURCE}/client:{PACKAGES} PYTHONDONTWRITEBYTECODE=1\n"
+        # The packages have Toban too, unless it is installed as a working copy.
+        f"Environment=PYTHONPATH={PACKAGES}:{SOURCE}/daemon:{SOURCE}/client PYTHONDONTWRITEBYTECODE=1\n"
     )
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import toban
+import toband
 from helpers.daemon import Daemon
 from toband import config
 
@@ -84,6 +85,17 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site,) = directory.glob("lib/python*/site-packages")
     (site / "requirements.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
     return programs
+
+
+@pytest.mark.skipif(not os.environ.get("TOBAN_TEST_WHEEL"), reason="TOBAN_TEST_WHEEL is not set: a working copy")
+def test_the_tests_use_the_wheel_of_this_tree_and_not_the_tree() -> None:
+    packages = Path(sysconfig.get_paths()["purelib"])
+    assert [Path(str(each.__file__)).parents[1] for each in (toban, toband)] == [packages, packages]
+    for name, top in (("toban", "client"), ("toband", "daemon")):
+        here, there = packages / name, ROOT / top / name
+        sources = [path.relative_to(there) for path in there.rglob("*.py")]
+        assert len(sources) > 100
+        assert [str(path) for path in sources if (here / path).read_bytes() != (there / path).read_bytes()] == []
 
 
 def test_there_is_one_version(wheel: Path) -> None:
