@@ -5,6 +5,9 @@ bytes is replaced by one `***`. In a stream, an end that may be the beginning of
 for as long as that takes: what is written cannot be taken back. The result therefore does not depend on the
 chunks.
 
+Programs that encode break their output into lines, such as `base64` after 76 characters. Wherever so long a line of
+encoded text ends, the search also sees the text without the break.
+
 A search looks at pairs of bytes. It reads the data as UTF-16, so that the regular expression engine compares pairs with
 sets of pairs: all the forms at once, at hundreds of megabytes per second. Only where several pairs in a row agree is
 a form compared.
@@ -15,8 +18,9 @@ Standard library only: the shim uses it.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from toband.secret_forms import forms_of
@@ -29,6 +33,10 @@ _PAIRS = (7, 4, 2)
 _HEAD = 4
 # No byte may look like a surrogate of UTF-16. That two bytes look the same only costs a comparison.
 _SEVEN_BITS = bytes(byte & 0x7F for byte in range(256))
+_WRAPPED = 48
+"""Characters of base64 or hexadecimal digits before a line break that may be within an encoded secret."""
+_BREAK = re.compile(rb"\n(?<=[A-Za-z0-9+/_-]{47}[A-Za-z0-9+/_\r-]\n)")
+_HALF_A_BREAK = re.compile(rb"[A-Za-z0-9+/_-]{47}\r\Z")
 
 Span = tuple[int, int]
 
@@ -61,7 +69,7 @@ class Masker:
         return f"Masker({sum(map(len, self._heads.values()))} forms)"
 
     def mask(self, data: bytes) -> bytes:
-        spans = self.spans(data)
+        spans = self.spans(data, line_breaks(data))
         if not spans:
             return data
         parts: list[bytes] = []
@@ -93,9 +101,12 @@ class Masker:
     def stream(self) -> MaskedStream:
         return MaskedStream(self)
 
-    def spans(self, data: bytes) -> list[Span]:
-        """All covered runs, in order. Runs that touch are one."""
+    def spans(self, data: bytes, breaks: Sequence[Span]) -> list[Span]:
+        """All covered runs, in order. Runs that touch are one. `breaks` are those of `line_breaks`."""
         found = list(self._occurrences(data))
+        if breaks:
+            whole = _Unwrapped(data, breaks)
+            found += [(whole.place(start), whole.place(stop - 1) + 1) for start, stop in self._occurrences(whole.text)]
         return merged(found) if found else found
 
     def _occurrences(self, data: bytes) -> Iterator[Span]:
@@ -108,8 +119,17 @@ class Masker:
                     if start >= 0 and data.startswith(form, start):
                         yield start, start + len(form)
 
-    def partial(self, data: bytes) -> int:
+    def partial(self, data: bytes, breaks: Sequence[Span]) -> int:
         """Where the first end of the data begins that is the beginning of a form and not a whole one; else its size."""
+        first = self._partial(data)
+        if breaks:
+            whole = _Unwrapped(data, breaks)
+            at = self._partial(whole.text)
+            if at < len(whole.text):
+                first = min(first, whole.place(at))
+        return first
+
+    def _partial(self, data: bytes) -> int:
         size = len(data)
         first = max(0, size - self._longest + 1)
         if not self._across_lines:
@@ -129,10 +149,12 @@ class Masker:
 class MaskedStream:
     """One stream of output."""
 
-    __slots__ = ("_held", "_lead", "_masker", "_run")
+    __slots__ = ("_before", "_held", "_lead", "_masker", "_run")
 
     def __init__(self, masker: Masker) -> None:
         self._masker = masker
+        self._before = b""
+        """The last bytes before those held: they tell whether a line break is within encoded text."""
         self._held = b""
         self._lead = 0
         """How many of the bytes held are covered by an occurrence that began before them."""
@@ -143,25 +165,28 @@ class MaskedStream:
         """What can be written now."""
         if self._held:
             data = self._held + data
-        stop = self._masker.partial(data)
-        return self._written(data, self._spans(data), stop)
+        breaks = line_breaks(data, self._before)
+        stop = self._masker.partial(data, breaks)
+        return self._written(data, self._spans(data, breaks), stop)
 
     def end(self) -> bytes:
         """The rest. An end that is most of a secret, because its writer was killed, is masked."""
         data = self._held
-        spans = self._spans(data)
+        breaks = line_breaks(data, self._before)
+        spans = self._spans(data, breaks)
         if len(data) >= _LEAST_AT_END:
-            spans = merged([*spans, (self._masker.partial(data), len(data))])
+            spans = merged([*spans, (self._masker.partial(data, breaks), len(data))])
         return self._written(data, spans, len(data))
 
-    def _spans(self, data: bytes) -> list[Span]:
-        spans = self._masker.spans(data)
+    def _spans(self, data: bytes, breaks: Sequence[Span]) -> list[Span]:
+        spans = self._masker.spans(data, breaks)
         return merged([(0, self._lead), *spans]) if self._lead else spans
 
     def _written(self, data: bytes, spans: list[Span], stop: int) -> bytes:
         self._held = data[stop:]
         if stop == 0:
             return b""
+        self._before = data[stop - _WRAPPED : stop] if stop >= _WRAPPED else (self._before + data[:stop])[-_WRAPPED:]
         self._lead = 0
         if not spans and stop == len(data):
             self._run = False
@@ -183,6 +208,43 @@ class MaskedStream:
             parts.append(data[end:stop])
             self._run = False
         return b"".join(parts)
+
+
+class _Unwrapped:
+    """Data without some line breaks."""
+
+    def __init__(self, data: bytes, breaks: Sequence[Span]) -> None:
+        parts: list[bytes] = []
+        self._breaks: list[int] = []
+        """Their places in the text."""
+        self._removed: list[int] = []
+        """How many bytes before each of these places are not in the text."""
+        end = removed = 0
+        for start, stop in breaks:
+            parts.append(data[end:start])
+            self._breaks.append(start - removed)
+            removed += stop - start
+            self._removed.append(removed)
+            end = stop
+        self.text = b"".join((*parts, data[end:]))
+
+    def place(self, at: int) -> int:
+        """Where a byte of the text is in the data."""
+        before = bisect_right(self._breaks, at)
+        return at + (self._removed[before - 1] if before else 0)
+
+
+def line_breaks(data: bytes, before: bytes = b"") -> list[Span]:
+    """Line breaks that may be within encoded text, and an end that may be the first half of one. `before` precedes the
+    data."""
+    text, size = before + data, len(before)
+    found = []
+    for match in _BREAK.finditer(text, size):
+        at = match.start()
+        found.append((max(0, at - (text[at - 1 : at] == b"\r") - size), at + 1 - size))
+    if text.endswith(b"\r") and data and _HALF_A_BREAK.search(text, max(0, len(text) - _WRAPPED)):
+        found.append((len(data) - 1, len(data)))
+    return found
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:

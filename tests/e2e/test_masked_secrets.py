@@ -34,6 +34,7 @@ for text in (value, param, name):
         os.write(1, raw[at:] + b" writes\n")
     for before in ("", "x", "xy"):
         print(base64.b64encode((before + text).encode()).decode(), base64.urlsafe_b64encode(raw).decode())
+    print(base64.encodebytes(b"x" * 50 + raw).decode(), flush=True)
     print(urllib.parse.quote(text, safe=""), urllib.parse.quote_plus(text), json.dumps({"p": text}), raw.hex())
     print(f"::progress 1/2 with {text} in it", flush=True)
     print(f"::log level=error with {text} in it", file=sys.stderr, flush=True)
@@ -105,7 +106,8 @@ def traces(daemon: Daemon) -> list[str]:
         if "work" in path.parts[len(daemon.state_dir.parts) :] or path.is_symlink():
             continue
         data = os.fsencode(path) + b"\n" + (path.read_bytes() if path.is_file() else b"")
-        found += [f"{path}: {form!r}" for form in forms() if form in data]
+        # Programs break what they encode into lines.
+        found += [f"{path}: {form!r}" for form in forms() if form in data or form in data.replace(b"\n", b"")]
     return found
 
 

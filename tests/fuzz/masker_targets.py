@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
@@ -16,6 +18,8 @@ from toband.secret_forms import SHORTEST, forms_of
 _BORDER = b"\n--\n"
 _SECRETS_MOST = 5
 _OUTPUT_MOST = 4096
+# Overlapping matches: a line may be the end of one line break and the beginning of the next.
+_WRAPPED = re.compile(rb"(?=(?:[A-Za-z0-9+/_-]{48}|[A-Za-z0-9+/_-]{47}(?=\r))(\r?\n))")
 _VALUES = (
     "hunter2secret",
     "pä/s+w? \"o'r&d\\<$>~*",
@@ -66,17 +70,25 @@ def _mutated(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
         changed[at : at + random.choice((0, 1, 10))] = form[
             start : random.choice((len(form), random.randrange(len(form) + 1)))
         ]
+    if random.randrange(4) == 0:
+        width, end = random.choice((48, 64, 76)), random.choice((b"\n", b"\r\n"))
+        lines = base64.b64encode(changed)
+        changed = bytearray(end.join(lines[at : at + width] for at in range(0, len(lines), width)))
     return encoded(secrets[-_SECRETS_MOST:], bytes(changed))
 
 
 def _reference(forms: set[bytes], data: bytes) -> bytes:
-    """Every occurrence of every form, one by one."""
+    """Every occurrence of every form, one by one, also over line breaks within encoded text."""
     covered = bytearray(len(data))
-    for form in forms:
-        at = data.find(form)
-        while at >= 0:
-            covered[at : at + len(form)] = b"\1" * len(form)
-            at = data.find(form, at + 1)
+    breaks = {at for each in _WRAPPED.finditer(data) for at in range(*each.span(1))}
+    for places in (range(len(data)), [at for at in range(len(data)) if at not in breaks]):
+        text = bytes(data[at] for at in places)
+        for form in forms:
+            at = text.find(form)
+            while at >= 0:
+                first, last = places[at], places[at + len(form) - 1]
+                covered[first : last + 1] = b"\1" * (last + 1 - first)
+                at = text.find(form, at + 1)
     out = bytearray()
     for at, byte in enumerate(data):
         if not covered[at]:

@@ -109,6 +109,30 @@ def test_however_a_secret_is_written(value: str) -> None:
         assert len(shown.replace("***", "").replace("before", "").replace("after", "")) < 20, (written, shown)
 
 
+@pytest.mark.parametrize("value", ["hunter2secret", PASSWORD, KEY, LONG[:300]])
+def test_encoded_text_in_lines(value: str) -> None:
+    """As base64, openssl and xxd print it, with anything before and after it, in any chunks."""
+    masker = Masker([value])
+    for before, width, end in ((0, 76, b"\n"), (1, 64, b"\n"), (33, 76, b"\r\n"), (44, 64, b"\r\n"), (56, 60, b"\n")):
+        raw = random.Random(before).randbytes(before) + value.encode() + b"after"
+        for whole in (base64.b64encode(raw), raw.hex().encode()):
+            lines = [whole[at : at + width] for at in range(0, len(whole), width)]
+            written = b"key: " + end.join(lines) + end
+            stream, size = masker.stream(), 1 + before % 7
+            chunks = [written[at : at + size] for at in range(0, len(written), size)]
+            shown = b"".join([*map(stream.feed, chunks), stream.end()])
+            assert shown == masker.mask(written)
+            assert MASK in shown
+            # What does not encode it, the characters in which it shares bits with its neighbours, and short lines.
+            rest = len(whole) * (before + 5) // len(raw) + 8 + 2 * len("abc" if value == KEY else "")
+            assert len(shown.replace(MASK, b"").removeprefix(b"key: ").replace(end, b"")) <= rest, shown
+
+
+def test_a_short_line_is_shown_at_once() -> None:
+    stream = Masker(["hunter2secret"]).stream()
+    assert stream.feed(b"the end is h\n") == b"the end is h\n"
+
+
 def test_lines_of_a_secret() -> None:
     masker = Masker([KEY])
     for line in ("TUlJRXZRSUJBREFOQmdrcWhraUc5dzBCQVFFRkFB", "c2VjcmV0IQ=="):
