@@ -1,0 +1,22 @@
+import { type ReactNode, useEffect } from "react";
+
+interface Props {
+  title: string;
+  /** One sentence: what the page is about. */
+  intro?: ReactNode;
+  /** Buttons. */
+  children?: ReactNode;
+}
+
+export function PageHead({ title, intro, children }: Props) {
+  useEffect(() => {
+    document.title = `${title} · Toban`;
+  }, [title]);
+  return (
+    <div className="page-head">
+      <h1>{title}</h1>
+      {children ? <div className="row">{children}</div> : null}
+      {intro ? <p className="intro">{intro}</p> : null}
+    </div>
+  );
+}

@@ -1,0 +1,88 @@
+import { useQueryClient } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
+import { logInWithCode, logInWithToken } from "~/api/session";
+import { useMessages } from "~/i18n/messages";
+import { ErrorNotice } from "~/parts/ErrorNotice";
+import { Preferences } from "./AccountMenu";
+import { shellMessages } from "./messages";
+
+/** The code of a link that `toban web` printed: behind the #, so that no server and no log sees it. */
+function takeCode(): string | null {
+  const code = new URLSearchParams(window.location.hash.slice(1)).get("code");
+  if (code) window.history.replaceState(null, "", window.location.pathname + window.location.search);
+  return code;
+}
+
+const code = takeCode();
+let codeIsSpent = code === null;
+
+export function LoginPage() {
+  const t = useMessages(shellMessages);
+  const queries = useQueryClient();
+  const [token, setToken] = useState("");
+  const [busy, setBusy] = useState(!codeIsSpent);
+  const [codeFailed, setCodeFailed] = useState(false);
+  const [error, setError] = useState<unknown>();
+
+  useEffect(() => {
+    document.title = "Toban";
+    if (codeIsSpent || code === null) return;
+    codeIsSpent = true;
+    logInWithCode(code)
+      .then(() => queries.resetQueries())
+      .catch(() => setCodeFailed(true))
+      .finally(() => setBusy(false));
+  }, [queries]);
+
+  async function submit() {
+    setBusy(true);
+    setError(undefined);
+    try {
+      await logInWithToken(token.trim());
+      await queries.resetQueries();
+    } catch (caught) {
+      setError(caught);
+    }
+    setBusy(false);
+  }
+
+  return (
+    <main className="login">
+      <div className="card padded stack login-card">
+        <div className="row">
+          <img src="/icon.svg" alt="" width="36" height="36" />
+          <h1>{t("login_title")}</h1>
+        </div>
+        {codeFailed ? <p className="notice bad">{t("login_code_used")}</p> : <p className="muted">{t("login_link")}</p>}
+        <form
+          className="stack"
+          onSubmit={(event) => {
+            event.preventDefault();
+            void submit();
+          }}
+        >
+          <div className="field">
+            <label htmlFor="token">{t("login_token")}</label>
+            <input
+              id="token"
+              className="input mono"
+              type="password"
+              autoComplete="current-password"
+              required
+              value={token}
+              onChange={(event) => setToken(event.target.value)}
+            />
+            <span className="hint">{t("login_token_hint")}</span>
+          </div>
+          {error ? <ErrorNotice error={error} /> : null}
+          <button type="submit" className="button primary" disabled={busy}>
+            {busy ? t("logging_in") : t("login_submit")}
+          </button>
+        </form>
+        <div className="login-preferences">
+          <Preferences />
+        </div>
+      </div>
+    </main>
+  );
+}
