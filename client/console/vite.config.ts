@@ -1,8 +1,8 @@
 import { fileURLToPath } from "node:url";
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vite";
-import { compressed } from "./build/compressed";
-import { licences } from "./build/licences";
+import { compressed } from "./plugins/compressed";
+import { licences } from "./plugins/licences";
 
 // The content security policy allows the gateway's own files only: nothing is inlined as a data: URL.
 export default defineConfig({

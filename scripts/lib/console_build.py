@@ -52,7 +52,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def build() -> Path:
-    """Builds the console unless it is built from the same sources. Returns its directory. Raises BuildError, NodeError."""
+    """Builds the console, unless these sources were. Returns its directory. Raises BuildError and NodeError."""
     if is_current():
         return BUILT
     with open(SOURCES / "package.json", "rb") as lock:
