@@ -1,7 +1,7 @@
 # Sourced by the scripts beside this directory, from the root of the repository. Afterwards $VENV is an environment
 # with the requirements of pyproject.toml; this is quick if nothing has changed.
 #
-#   TOBAN_EXTRAS  extras installed beside the client: daemon, postgres, dev    (set by the script)
+#   TOBAN_EXTRAS  extras installed beside the client: daemon, postgres, web, dev (set by the script)
 #   TOBAN_PYTHON  the interpreter, 3.11 or newer                               (default: python3, if it is new enough)
 #   TOBAN_VENV    directory of the environment. An environment made by other means is never removed.
 #                                                                              (default: .venv)
@@ -27,5 +27,5 @@ if [ -z "$venv_found" ]; then
     echo "setup: cannot find a Python: install 3.11 or newer, or name one with TOBAN_PYTHON" >&2
     exit 1
 fi
-"$venv_python" -I scripts/lib/venv.py "$VENV" "${TOBAN_EXTRAS:-daemon,postgres,dev}" || exit 1
+"$venv_python" -I scripts/lib/venv.py "$VENV" "${TOBAN_EXTRAS:-daemon,postgres,web,dev}" || exit 1
 unset venv_python venv_found

@@ -46,6 +46,7 @@ SECTIONS: Final = {
     ),
     "Daemon": (
         ProgramEntry("dev", "Run a daemon in the foreground, to try things out.", "dev"),
+        ProgramEntry("web", "Serve the console and the HTTP API of a daemon.", "web"),
         _SERVICE,
         ProgramEntry("locks", "Show which runs and steps hold locks and wait for them.", "locks"),
         ProgramEntry("system", "Inspect and maintain the daemon.", "system"),

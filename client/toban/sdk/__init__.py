@@ -26,6 +26,7 @@ from toban.sdk.errors import (
     ResourceExhausted,
     RunFailed,
     TobanError,
+    Unauthenticated,
     Unreachable,
     Violation,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "SyncRun",
     "TobanError",
     "Trigger",
+    "Unauthenticated",
     "Unreachable",
     "Violation",
     "WaitingFor",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -17,7 +18,7 @@ from toban.sdk.credentials import TlsFiles
 from toban.sdk.endpoint import Endpoint
 from toban.sdk.errors import NotFound, Refused, TobanError, Unreachable, from_rpc_error
 from toban.sdk.origin import step_origin
-from toban.sdk.token_source import token_source
+from toban.sdk.token_source import GivenToken, TokenSource, token_source
 
 _Request = TypeVar("_Request", contravariant=True)
 _Response = TypeVar("_Response", covariant=True)
@@ -111,7 +112,7 @@ class Connection:
         self._connect_for = connect_for
         self._origin: Metadata = origin.metadata if origin is not None else ()
         # A step is identified by its attempt, not by its user.
-        self._token = token_source(endpoint.credentials, path=self.address.path if origin is None else "")
+        self._token: TokenSource = token_source(endpoint.credentials, path=self.address.path if origin is None else "")
         self._channel: grpc.aio.Channel | None = None
 
     @property
@@ -125,6 +126,16 @@ class Connection:
                 # A socket, or loopback: nothing leaves this machine.
                 self._channel = grpc.aio.insecure_channel(target, options=_PLAIN_OPTIONS)
         return self._channel
+
+    def acting_for(self, token: str) -> Connection:
+        """The same channel with another credential, for a program that makes calls for somebody else. It need not be
+        closed, and retries nothing: who asked is told."""
+        other = copy.copy(self)
+        other._channel = self.channel
+        other._token = GivenToken(token)
+        other._origin = ()
+        other._retry_for = other._connect_for = 0.0
+        return other
 
     async def close(self) -> None:
         """Closes the channel and ends every stream on it. May be repeated."""

@@ -6,7 +6,8 @@ TobanError
 ├── Conflict              the object's state does not allow it (ALREADY_EXISTS, FAILED_PRECONDITION, ABORTED)
 ├── InvalidDefinition     the text of a definition is invalid; `problems` says where
 ├── InvalidArgument       another part of the request is invalid; `violations` lists the fields
-├── Refused               the caller may not do this (UNAUTHENTICATED, PERMISSION_DENIED)
+├── Refused               the caller may not do this (PERMISSION_DENIED)
+│   └── Unauthenticated   its credential is missing, unknown or has ended (UNAUTHENTICATED)
 ├── ResourceExhausted     the daemon accepts no more work now: disk, queue or limit
 ├── InternalError         a fault of the daemon, or a daemon that does not know this call
 └── RunFailed             a run that was waited for with `check` did not succeed; `run` is that run
@@ -111,6 +112,10 @@ class Refused(TobanError):
     """The caller may not do this."""
 
 
+class Unauthenticated(Refused):
+    """The caller has no credential, or one that is unknown or has ended."""
+
+
 class ResourceExhausted(TobanError):
     """The daemon accepts no more work now."""
 
@@ -145,7 +150,7 @@ _CLASSES: Final[Mapping[grpc.StatusCode, type[TobanError]]] = {
     grpc.StatusCode.FAILED_PRECONDITION: Conflict,
     grpc.StatusCode.ABORTED: Conflict,
     grpc.StatusCode.INVALID_ARGUMENT: InvalidArgument,
-    grpc.StatusCode.UNAUTHENTICATED: Refused,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
     grpc.StatusCode.PERMISSION_DENIED: Refused,
     grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhausted,
 }

@@ -28,6 +28,7 @@ class LogLine:
     at: datetime
     stream: LogStream
     level: LogLevel | None = None
+    process_execution_id: str = ""
 
     def __str__(self) -> str:
         return self.text
@@ -41,10 +42,11 @@ class _Rest:
     attempt: int
     at: datetime
     stream: int
+    process: str
     data: bytearray = field(default_factory=bytearray)
 
     def line(self) -> LogLine:
-        return _line(bytes(self.data), self.step, self.attempt, self.at, self.stream)
+        return _line(bytes(self.data), self.step, self.attempt, self.at, self.stream, self.process)
 
 
 class LogLines:
@@ -60,20 +62,26 @@ class LogLines:
             if record.level:
                 level = maybe_from_number(LogLevel, record.level)
                 text = record.message.encode()
-                yield _line(text, chunk.step, chunk.attempt, at, record.stream, level)
+                yield _line(text, chunk.step, chunk.attempt, at, record.stream, chunk.process_execution_id, level)
                 continue
-            key = (chunk.process_execution_id, record.stream)
-            rest = self._rests.pop(key, None) or _Rest(chunk.step, chunk.attempt, at, record.stream)
+            process = chunk.process_execution_id
+            key = (process, record.stream)
+            rest = self._rests.pop(key, None) or _Rest(chunk.step, chunk.attempt, at, record.stream, process)
             *lines, last = record.data.split(b"\n")
             for line in lines:
                 rest.data += line
                 yield rest.line()
-                rest = _Rest(chunk.step, chunk.attempt, at, record.stream)
+                rest = _Rest(chunk.step, chunk.attempt, at, record.stream, process)
             rest.data += last
             if len(rest.data) >= _LONGEST:
                 yield rest.line()
             elif rest.data:
                 self._rests[key] = rest
+
+    @property
+    def pending(self) -> bool:
+        """Whether the beginning of a line is kept, which has no end yet."""
+        return bool(self._rests)
 
     def finish(self) -> Iterator[LogLine]:
         """The last lines, which have no end."""
@@ -82,7 +90,9 @@ class LogLines:
             yield rest.line()
 
 
-def _line(data: bytes, step: str, attempt: int, at: datetime, stream: int, level: LogLevel | None = None) -> LogLine:
+def _line(
+    data: bytes, step: str, attempt: int, at: datetime, stream: int, process: str, level: LogLevel | None = None
+) -> LogLine:
     return LogLine(
         text=data.decode("utf-8", "replace"),
         step=step,
@@ -90,4 +100,5 @@ def _line(data: bytes, step: str, attempt: int, at: datetime, stream: int, level
         at=at,
         stream=from_number(LogStream, stream),
         level=level,
+        process_execution_id=process,
     )

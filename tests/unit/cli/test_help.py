@@ -95,6 +95,7 @@ COMMANDS = [
     "secrets revoke",
     "secrets delete",
     "secrets rotate-key",
+    "web",
     "whoami",
     "access show",
     "access init",
@@ -208,7 +209,7 @@ def test_every_other_command_has_an_output_option() -> None:
     without = {
         path for path, command in _tree().items() if all(each.name != "output" for each in parameters(command.function))
     }
-    assert without == {"audit export", "completion", "dev", "man", "schema", "version"}
+    assert without == {"audit export", "completion", "dev", "man", "schema", "version", "web"}
 
 
 def test_a_short_option_has_one_meaning_within_a_command() -> None:

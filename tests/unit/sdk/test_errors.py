@@ -20,6 +20,7 @@ from toban.sdk import (
     Refused,
     ResourceExhausted,
     TobanError,
+    Unauthenticated,
     Unreachable,
     Violation,
 )
@@ -33,7 +34,7 @@ CODES: list[tuple[grpc.StatusCode, type[TobanError]]] = [
     (grpc.StatusCode.FAILED_PRECONDITION, Conflict),
     (grpc.StatusCode.ABORTED, Conflict),
     (grpc.StatusCode.INVALID_ARGUMENT, InvalidArgument),
-    (grpc.StatusCode.UNAUTHENTICATED, Refused),
+    (grpc.StatusCode.UNAUTHENTICATED, Unauthenticated),
     (grpc.StatusCode.PERMISSION_DENIED, Refused),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, ResourceExhausted),
     (grpc.StatusCode.INTERNAL, InternalError),

@@ -15,10 +15,10 @@ from toban.cli.error_report import Failure
 from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.human_text import clock
 from toban.cli.render.access_text import outcome_text
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import Column, emit_list, emit_one, fields, take, time_column
 from toban.cli.session import LimitOption, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, CommandContext, ExitCommand, Group, Option
+from toban.message_json.message_data import to_dict
 from toban.quantity_text import counted
 from toban.safe_text import json_escaped
 

@@ -13,10 +13,10 @@ from toban.cli.args.time_options import time_option
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.human_text import one_line, zoned
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import Column, emit_data, table
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import CommandContext, Option
+from toban.message_json.message_data import to_dict
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:

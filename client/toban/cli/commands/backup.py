@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 from toban.cli.args.name_arguments import connect
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data, flush_bytes, write_bytes
 from toban.cli.session import OutputFormat, OutputOption, Session, complain, session, shown
 from toban.cli.syntax import Argument, CommandContext, Option
+from toban.message_json.message_data import to_dict
 from toban.quantity_text import counted, size_text
 
 if TYPE_CHECKING:

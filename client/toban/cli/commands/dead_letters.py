@@ -9,7 +9,6 @@ from toban.cli.args.completers import dead_letter_ids, workflow_names
 from toban.cli.args.name_arguments import about_workflow, connect, whole_id
 from toban.cli.error_report import Failure, doing
 from toban.cli.human_text import clock, enum_word
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, time_column
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, CommandContext, Group, Option
@@ -20,6 +19,7 @@ from toban.cli.wait.run_start import (
     check_waiting,
     started,
 )
+from toban.message_json.message_data import to_dict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,11 +8,11 @@ from toban.cli.args.completers import type_names
 from toban.cli.args.event_payload import DataOption, read_payload
 from toban.cli.args.name_arguments import connect
 from toban.cli.human_text import one_line
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, CommandContext, ExitCommand, Option
 from toban.cli.wait.run_start import WaitOption
+from toban.message_json.message_data import to_dict
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient

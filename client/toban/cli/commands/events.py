@@ -12,7 +12,6 @@ from toban.cli.commands.emit import TypeArgument, note_pending
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word, one_line
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import (
     Column,
     emit_data,
@@ -27,6 +26,7 @@ from toban.cli.render.output import (
 )
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, CommandContext, Group, Option
+from toban.message_json.message_data import to_dict
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from toban.cli.args.time_options import parse_since
 from toban.cli.error_report import Failure
 from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.render.log_lines import LEVELS, Prefixer, attempt_mark, line_of
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_line, flush_bytes, write_bytes
 from toban.cli.render.terminal_text import TerminalText
 from toban.cli.session import OutputFormat, OutputOption, Session, is_terminal, session, shown
 from toban.cli.syntax import Argument, CommandContext, ExitCommand, Option
+from toban.message_json.message_data import to_dict
 
 if TYPE_CHECKING:
     from toban.v1 import run_pb2

@@ -12,11 +12,11 @@ from toban.cli.args.param_options import parse_pairs
 from toban.cli.commands.schedules import SubjectOption, TargetOption, action_word
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data, fields
 from toban.cli.render.schedule_preview import ScheduleRule, local, preview, read_at
 from toban.cli.session import OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, CommandContext, Option
+from toban.message_json.message_data import to_dict
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:

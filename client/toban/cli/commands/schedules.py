@@ -15,12 +15,12 @@ from toban.cli.args.name_arguments import connect, whole_id
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, time_column
 from toban.cli.render.schedule_preview import local
 from toban.cli.render.title_text import label, title_column
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, CommandContext, Group, Option
+from toban.message_json.message_data import to_dict
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:

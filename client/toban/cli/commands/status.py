@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from toban.cli.args.completers import workflow_names
 from toban.cli.args.labels import LabelOption, parse_labels
 from toban.cli.args.name_arguments import connect
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data
 from toban.cli.session import OutputFormat, OutputOption, Session, session
 from toban.cli.syntax import Argument, CommandContext, Option
+from toban.message_json.message_data import to_dict
 
 if TYPE_CHECKING:
     from toban.cli.render.status_report import Status

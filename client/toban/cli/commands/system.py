@@ -9,10 +9,10 @@ from toban.cli.args.name_arguments import connect
 from toban.cli.commands.system_reload import reload
 from toban.cli.exits import Exit
 from toban.cli.human_text import enum_word
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, table, time_column
 from toban.cli.session import OutputFormat, OutputOption, Session, session
 from toban.cli.syntax import CommandContext, ExitCommand, Group, Option
+from toban.message_json.message_data import to_dict
 from toban.quantity_text import counted, size_text
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from toban.cli.args.name_arguments import connect
 from toban.cli.exits import Exit
 from toban.cli.human_text import enum_word
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data
 from toban.cli.session import OutputFormat, OutputOption, complain, session
 from toban.cli.syntax import CommandContext, ExitCommand
+from toban.message_json.message_data import to_dict
 from toban.quantity_text import counted
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, enum_word
 from toban.cli.render.access_text import narrowing_text, role_text
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import Column, emit_data, emit_list, report_done, take, time_column
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, CommandContext, Group, Option
+from toban.message_json.message_data import to_dict
 
 if TYPE_CHECKING:
     from toban.v1 import access_pb2

@@ -6,10 +6,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
 
 from toban.cli.args.name_arguments import connect
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data
 from toban.cli.session import OutputFormat, OutputOption, Session, session
 from toban.cli.syntax import CommandContext, Option
+from toban.message_json.message_data import to_dict
 
 if TYPE_CHECKING:
     from toban.cli.render.top_report import Load

@@ -22,7 +22,6 @@ from toban.cli.commands.versions import (
 from toban.cli.commands.workflows_next import next_due
 from toban.cli.error_report import Failure
 from toban.cli.human_text import clock, labels_text
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, report_done, take, time_column
 from toban.cli.render.trigger_text import events_of, next_due_of
 from toban.cli.session import (
@@ -35,6 +34,7 @@ from toban.cli.session import (
     shown,
 )
 from toban.cli.syntax import CommandContext, Group, Option
+from toban.message_json.message_data import to_dict
 
 if TYPE_CHECKING:
     from toban.sdk import SyncClient

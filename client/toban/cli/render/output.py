@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from toban.cli.human_text import clock, indented, local, moment, one_line, width, zone_name
-from toban.cli.render.message_data import to_dict
 from toban.cli.safe_streams import colored
 from toban.cli.session import OutputFormat, Session, is_terminal
+from toban.message_json.message_data import to_dict
 from toban.safe_text import json_escaped, safe
 
 if TYPE_CHECKING:

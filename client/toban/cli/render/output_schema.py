@@ -1,67 +1,19 @@
 """The JSON Schema of what `-o json` writes, for each command.
 
-Messages follow the rule of `message_data`; VERBS says which message a command writes.
+Messages follow the rule of `message_schema`; VERBS says which message a command writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from toban.cli.render.message_data import (
-    DURATION,
-    STRUCT,
-    TIMESTAMP,
-    TYPE_BYTES,
-    TYPE_ENUM,
-    enum_words,
-    is_map,
-    map_value,
-)
-from toban.v1 import (
-    access_pb2,
-    dead_letter_pb2,
-    event_pb2,
-    job_pb2,
-    run_pb2,
-    schedule_pb2,
-    secret_pb2,
-    system_pb2,
-    workflow_pb2,
-)
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, FieldDescriptor
-
-_FILES: Final = (
-    workflow_pb2,
-    job_pb2,
-    run_pb2,
-    dead_letter_pb2,
-    event_pb2,
-    schedule_pb2,
-    secret_pb2,
-    system_pb2,
-    access_pb2,
-)
-
-_TEXT: Final = {"type": "string"}
-_FLAG: Final = {"type": "boolean"}
-_INTEGER: Final = {"type": "integer"}
-_TIME: Final = {"type": "string", "format": "date-time"}
-
-# Of google.protobuf.descriptor.FieldDescriptor.cpp_type.
-_CPP_TYPES: Final = {1: _INTEGER, 2: _INTEGER, 3: _INTEGER, 4: _INTEGER, 5: {"type": "number"}, 6: {"type": "number"}}
-_CPP_BOOL: Final = 7
-
-
-def _object(fields: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    required = [name for name in fields if name not in optional]
-    return {"type": "object", "properties": fields, "required": required}
-
-
-def _list(kind: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": kind}
+from toban.message_json.message_schema import FLAG as _FLAG
+from toban.message_json.message_schema import INTEGER as _INTEGER
+from toban.message_json.message_schema import TEXT as _TEXT
+from toban.message_json.message_schema import TIME as _TIME
+from toban.message_json.message_schema import array_of as _list
+from toban.message_json.message_schema import object_of as _object
+from toban.message_json.message_schema import schemas_of
 
 
 def _message(name: str) -> dict[str, Any]:
@@ -295,66 +247,7 @@ VERBS: Final[dict[str, dict[str, Any]]] = {
 def output_schema(verb: str) -> dict[str, Any]:
     """The schema of a command, with the messages that it needs."""
     shape = VERBS[verb]
-    needed: dict[str, dict[str, Any]] = {}
-    waiting = list(_references(shape))
-    known = {kind.name: kind for file in _FILES for kind in _all(file.DESCRIPTOR.message_types_by_name.values())}
-    while waiting:
-        name = waiting.pop()
-        if name not in needed:
-            needed[name] = _of_message(known[name])
-            waiting += _references(needed[name])
     title = f"toban {verb} -o json"
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **shape}
-    return {**schema, "$defs": dict(sorted(needed.items()))} if needed else schema
-
-
-def _all(kinds: Any) -> Iterator[Descriptor]:
-    """Messages and those inside of them."""
-    for kind in kinds:
-        yield kind
-        yield from _all(kind.nested_types)
-
-
-def _references(schema: Any) -> Iterator[str]:
-    match schema:
-        case {"$ref": str(target)}:
-            yield target.rpartition("/")[2]
-        case dict():
-            for each in schema.values():
-                yield from _references(each)
-        case list():
-            for each in schema:
-                yield from _references(each)
-        case _:
-            return
-
-
-def _of_message(kind: Descriptor) -> dict[str, Any]:
-    optional = tuple(field.name for field in kind.fields if field.has_presence)
-    return _object({field.name: _of_field(field) for field in kind.fields}, optional=optional)
-
-
-def _of_field(field: FieldDescriptor) -> dict[str, Any]:
-    if is_map(field):
-        return {"type": "object", "additionalProperties": _of_one(map_value(field))}
-    return _list(_of_one(field)) if field.is_repeated else _of_one(field)
-
-
-def _of_one(field: FieldDescriptor) -> dict[str, Any]:
-    if field.message_type is not None:
-        match field.message_type.full_name:
-            case name if name == TIMESTAMP:
-                return _TIME
-            case name if name == DURATION:
-                return {"type": "number"}
-            case name if name == STRUCT:
-                return {"type": "object"}
-            case _:
-                return _message(field.message_type.name)
-    if field.type == TYPE_ENUM:
-        return {"enum": list(enum_words(field.enum_type).values())}
-    if field.type == TYPE_BYTES:
-        return {"type": "string", "contentEncoding": "base64"}
-    if field.cpp_type == _CPP_BOOL:
-        return _FLAG
-    return _CPP_TYPES.get(field.cpp_type, _TEXT)
+    needed = schemas_of(shape)
+    return {**schema, "$defs": needed} if needed else schema

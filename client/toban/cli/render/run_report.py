@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from toban.cli.human_text import clock, cut, enum_word, labels_text, span
 from toban.cli.render.log_lines import line_of
 from toban.cli.render.log_tail import LastLines
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import Column, fields, paint, table
 from toban.cli.render.resource_text import sampled, show_resources
 from toban.cli.render.run_names import mentioned, names_of
@@ -29,6 +28,7 @@ from toban.cli.render.step_table import Row, step_rows
 from toban.cli.render.step_text import CHECK, needs_approval, step_label, summary_text, typed
 from toban.cli.render.title_text import differs, label, title_column
 from toban.cli.session import Session, is_terminal
+from toban.message_json.message_data import to_dict
 from toban.quantity_text import counted, size_text
 from toban.v1 import run_pb2
 

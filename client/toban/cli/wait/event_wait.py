@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 from toban.cli.error_report import doing
 from toban.cli.exits import Exit
 from toban.cli.render.event_text import event_outcome
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data
 from toban.cli.render.run_text import run_exit
 from toban.cli.session import OutputFormat, Session, complain
 from toban.cli.syntax import ExitCommand
 from toban.cli.wait.run_follower import report_end, watch
 from toban.cli.wait.run_views import View
+from toban.message_json.message_data import to_dict
 from toban.v1 import event_pb2, workflow_pb2
 
 if TYPE_CHECKING:

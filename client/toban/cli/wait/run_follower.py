@@ -13,13 +13,13 @@ from toban.cli.error_report import doing
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock, one_line, span
 from toban.cli.render.log_lines import Prefixer
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_data, paint
 from toban.cli.render.run_names import NAMED_AT_ONCE
 from toban.cli.render.run_text import run_error, run_exit, run_label, run_name, run_state, run_style, shortfall
 from toban.cli.session import OutputFormat, Session, complain, is_terminal
 from toban.cli.syntax import ExitCommand
 from toban.cli.wait.run_views import ChangeLines, JsonLines, PlainOutput, Tracker, View
+from toban.message_json.message_data import to_dict
 from toban.v1 import run_pb2
 
 if TYPE_CHECKING:

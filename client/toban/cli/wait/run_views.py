@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Final, Self
 
 from toban.cli.human_text import one_line, zoned
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import emit_line, flush_bytes, paint, write_bytes
 from toban.cli.render.run_text import progress_text, run_name, run_state, run_style
 from toban.cli.render.step_text import needs_approval, step_line, step_style, typed, waits_for_something
 from toban.cli.session import Session
+from toban.message_json.message_data import to_dict
 from toban.v1 import run_pb2
 
 # Seconds between two lines about a step that reports no total.

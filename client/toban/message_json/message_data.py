@@ -1,8 +1,9 @@
 """Messages of the API as plain data, for JSON and YAML.
 
-The rule, which `output_schema` writes as a JSON Schema: fields have the names and the order of the proto. A value of an
-enum is its word (`RUN_STATE_SUCCEEDED` of RunState is `succeeded`), or null if it is unspecified. Times are RFC 3339 in
-UTC, durations numbers of seconds, integers numbers. A message, or an `optional` field, that is not set is left out.
+The rule, which `message_schema` writes as a JSON Schema and `message_reader` reads: fields have the names and the order
+of the proto. A value of an enum is its word (`RUN_STATE_SUCCEEDED` of RunState is `succeeded`), or null if it is
+unspecified. Times are RFC 3339 in UTC, durations numbers of seconds, integers numbers. A message, or an `optional`
+field, that is not set is left out.
 """
 
 from __future__ import annotations

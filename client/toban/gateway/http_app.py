@@ -1,0 +1,109 @@
+"""The ASGI application: every route of the gateway, and the document that describes them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from toban.gateway.caller_credential import session_cookie
+from toban.gateway.composed_routes import ComposedRoutes
+from toban.gateway.console_files import console_file
+from toban.gateway.daemon_calls import DaemonCalls
+from toban.gateway.further_paths import FURTHER
+from toban.gateway.login_codes import LoginCodes
+from toban.gateway.open_api import document
+from toban.gateway.operation_handler import Endpoint, refusing, serve
+from toban.gateway.operations.operation_table import OPERATIONS
+from toban.gateway.problem_details import problem
+from toban.gateway.project_runs import ProjectRuns
+from toban.gateway.request_guard import RequestGuard
+from toban.gateway.session_routes import SessionRoutes
+from toban.gateway.web_site import WebSite
+from toban.sdk.connection import Connection
+
+_REASONS = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayParts:
+    """What a gateway is made of. `connection` has the credential of the user who started it."""
+
+    connection: Connection
+    site: WebSite
+    codes: LoginCodes
+    api_only: bool = False
+
+
+def http_app(parts: GatewayParts) -> ASGIApp:
+    """The application."""
+    calls = DaemonCalls(parts.connection)
+    cookie = session_cookie(parts.site.port, secure=parts.site.secure)
+    composed = ComposedRoutes(calls, cookie)
+    projects = ProjectRuns(calls, cookie, composed)
+    sessions = SessionRoutes(calls, parts.connection, parts.codes, cookie)
+    endpoints: dict[str, Endpoint] = {
+        "logIn": sessions.log_in,
+        "getSession": sessions.show,
+        "logOut": sessions.log_out,
+        "streamRunLogs": composed.logs,
+        "streamChanges": composed.stream,
+        "downloadArtifact": composed.download,
+        "listApprovals": composed.approvals,
+        "diffWorkflowVersions": composed.difference,
+        "startProjectRun": projects.start,
+        "listProjectRuns": projects.list,
+        "getCurrentProjectRun": projects.current,
+        "getProjectRun": projects.get,
+        "cancelProjectRun": projects.cancel,
+        "streamProjectRunLogs": projects.logs,
+        "getOpenApi": _described,
+    }
+    routes = [
+        Route(path, refusing(endpoints[each["operationId"]]), methods=[method.upper()])
+        for path, methods in FURTHER.items()
+        for method, each in methods.items()
+    ]
+    routes += [Route(f"/api{each.path}", serve(each, calls, cookie), methods=[each.method]) for each in OPERATIONS]
+    routes.append(Route("/api/{path:path}", _unknown, methods=None))
+    if not parts.api_only:
+        routes.append(Route("/{path:path}", console_file, methods=None))
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await calls.close()
+
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _http_problem, Exception: _internal_problem},
+    )
+    app.router.redirect_slashes = False
+    return RequestGuard(app, parts.site)
+
+
+async def _described(_: Request) -> Response:
+    return JSONResponse(document(OPERATIONS, FURTHER), headers={"Cache-Control": "no-cache"})
+
+
+async def _unknown(_: Request) -> Response:
+    return problem(404, "NOT_FOUND", "there is no such path: /api/openapi.json describes all of them")
+
+
+async def _http_problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    answer = problem(error.status_code, _REASONS.get(error.status_code, "REFUSED"), error.detail)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _internal_problem(_: Request, error: Exception) -> Response:
+    return problem(500, "INTERNAL", "a fault of the gateway: see its output")

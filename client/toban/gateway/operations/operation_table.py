@@ -1,0 +1,22 @@
+"""All operations, in the order in which paths are matched: a fixed word before a placeholder."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toban.gateway.operation import Operation
+from toban.gateway.operations.daemon_operations import ACCESS, SYSTEM
+from toban.gateway.operations.definition_operations import JOBS, WORKFLOWS
+from toban.gateway.operations.run_operations import DEAD_LETTERS, RUNS
+from toban.gateway.operations.trigger_operations import EVENTS, SCHEDULES
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    *WORKFLOWS,
+    *RUNS,
+    *JOBS,
+    *EVENTS,
+    *SCHEDULES,
+    *DEAD_LETTERS,
+    *ACCESS,
+    *SYSTEM,
+)

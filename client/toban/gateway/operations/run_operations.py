@@ -1,0 +1,165 @@
+"""Runs, their processes and artifacts, and dead letters."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toban.gateway.operation import Operation
+
+RUNS: Final = (
+    Operation(
+        id="listRuns",
+        method="GET",
+        path="/workflow_runs",
+        rpc="RunService/ListRuns",
+        summary="Lists runs, newest first, without their steps.",
+    ),
+    Operation(
+        id="getCurrentRun",
+        method="GET",
+        path="/workflow_runs/current",
+        rpc="RunService/GetCurrentRun",
+        summary="Returns the active run of a workflow, or its latest run.",
+        result="run",
+        needed=("workflow",),
+    ),
+    Operation(
+        id="getRun",
+        method="GET",
+        path="/workflow_runs/{id}",
+        rpc="RunService/GetRun",
+        summary="Returns one run with a page of its steps.",
+        result="run",
+    ),
+    Operation(
+        id="deleteRun",
+        method="DELETE",
+        path="/workflow_runs/{id}",
+        rpc="RunService/DeleteRun",
+        summary="Deletes an ended run with its logs and artifacts.",
+        status=204,
+    ),
+    Operation(
+        id="cancelRun",
+        method="POST",
+        path="/workflow_runs/{id}/cancel",
+        rpc="RunService/CancelRun",
+        summary="Requests cancellation and returns at once. A second call ends finally steps.",
+        result="run",
+    ),
+    Operation(
+        id="retryRun",
+        method="POST",
+        path="/workflow_runs/{id}/retry",
+        rpc="RunService/RetryRun",
+        summary="Starts a new run that repeats an ended one, by default the steps that did not succeed.",
+        result="run",
+        status=201,
+    ),
+    Operation(
+        id="pauseRun",
+        method="POST",
+        path="/workflow_runs/{id}/pause",
+        rpc="RunService/PauseRun",
+        summary="Pauses a run: no further step is started.",
+        result="run",
+    ),
+    Operation(
+        id="resumeRun",
+        method="POST",
+        path="/workflow_runs/{id}/resume",
+        rpc="RunService/ResumeRun",
+        summary="Resumes a paused run.",
+        result="run",
+    ),
+    Operation(
+        id="decideApproval",
+        method="POST",
+        path="/workflow_runs/{run_id}/approve",
+        rpc="RunService/DecideApproval",
+        summary="Approves or rejects a step that waits for approval.",
+        result="run",
+        needed=("step", "decision"),
+    ),
+    Operation(
+        id="pinRun",
+        method="POST",
+        path="/workflow_runs/{id}/pin",
+        rpc="RunService/PinRun",
+        summary="Keeps retention from removing a run.",
+        result="run",
+    ),
+    Operation(
+        id="unpinRun",
+        method="POST",
+        path="/workflow_runs/{id}/unpin",
+        rpc="RunService/UnpinRun",
+        summary="Lets retention remove a run again.",
+        result="run",
+    ),
+    Operation(
+        id="findIds",
+        method="GET",
+        path="/ids",
+        rpc="RunService/FindIds",
+        summary="Finds the ids that begin or end with a text.",
+        needed=("kind", "part"),
+    ),
+    Operation(
+        id="listProcessLogs",
+        method="GET",
+        path="/process_logs",
+        rpc="RunService/ListProcessExecutions",
+        summary="Lists processes that were started for runs, newest first, without their output.",
+    ),
+    Operation(
+        id="getProcessLog",
+        method="GET",
+        path="/process_logs/{id}",
+        rpc="RunService/GetProcessExecution",
+        summary="Returns one process, with the end of its standard output and standard error.",
+        result="process_execution",
+    ),
+    Operation(
+        id="listArtifacts",
+        method="GET",
+        path="/artifacts",
+        rpc="RunService/ListArtifacts",
+        summary="Lists the artifacts of a run and their files, in the order of the steps.",
+        needed=("run_id",),
+    ),
+)
+
+DEAD_LETTERS: Final = (
+    Operation(
+        id="listDeadLetters",
+        method="GET",
+        path="/dead_letters",
+        rpc="DeadLetterService/ListDeadLetters",
+        summary="Lists steps whose retries are exhausted, newest first.",
+    ),
+    Operation(
+        id="getDeadLetter",
+        method="GET",
+        path="/dead_letters/{id}",
+        rpc="DeadLetterService/GetDeadLetter",
+        summary="Returns one dead letter.",
+        result="dead_letter",
+    ),
+    Operation(
+        id="requeueDeadLetter",
+        method="POST",
+        path="/dead_letters/{id}/requeue",
+        rpc="DeadLetterService/RequeueDeadLetter",
+        summary="Starts a run that repeats the step, and closes the dead letter.",
+        status=201,
+    ),
+    Operation(
+        id="discardDeadLetter",
+        method="POST",
+        path="/dead_letters/{id}/discard",
+        rpc="DeadLetterService/DiscardDeadLetter",
+        summary="Closes the dead letter.",
+        result="dead_letter",
+    ),
+)
