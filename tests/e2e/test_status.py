@@ -89,6 +89,13 @@ def test_everything_is_on_one_screen(toban: Toban) -> None:
 
 
 @pytest.mark.usefixtures("scene")
+def test_a_run_waits_for_the_same_in_a_list_as_alone(toban: Toban) -> None:
+    assert "state:      pending (waits for its turn)" in toban("runs", "show", "busy#2").out
+    (queued,) = (line for line in toban("ps").out.splitlines() if line.startswith("busy#2"))
+    assert "pending (waits for its turn)" in queued
+
+
+@pytest.mark.usefixtures("scene")
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_a_narrow_terminal_leaves_columns_out(daemon: Daemon, columns: int) -> None:
     terminal = Terminal("--server", daemon.socket, "status", columns=columns)

@@ -44,6 +44,17 @@ _EXHAUSTED: Final = {
     "QUEUE_FULL": "`toban runs list --state pending` shows the queued runs",
 }
 
+# Where the names or ids of what was not found are listed.
+_LISTS: Final = {
+    "DEAD_LETTER_NOT_FOUND": "`toban dead-letters list --all` lists all dead letters",
+    "EVENT_NOT_FOUND": "`toban events list` lists the stored events",
+    "PROCESS_EXECUTION_NOT_FOUND": "`toban processes list` lists processes",
+    "SCHEDULE_NOT_FOUND": "`toban schedules list --all` lists all schedules",
+    "SECRET_NOT_FOUND": "`toban secrets list` lists all secrets",
+    "SESSION_NOT_FOUND": "`toban sessions list` lists sessions",
+    "TOKEN_NOT_FOUND": "`toban tokens list` lists all tokens",
+}
+
 
 # Command-line names of request fields, where they differ.
 _OPTIONS: Final = {
@@ -109,7 +120,7 @@ def explain(error: TobanError, what: str) -> Failure:
             hint = _IDENTITY.get(error.reason, "") if error.reason else "the socket is open to its owner and group only"
             return Failure(message, Exit.REFUSED, hint=hint, reason=error.reason)
         case sdk.NotFound():
-            return Failure(message, Exit.NOT_FOUND, reason=error.reason)
+            return Failure(message, Exit.NOT_FOUND, hint=_LISTS.get(error.reason, ""), reason=error.reason)
         case sdk.Conflict():
             return Failure(message, Exit.CONFLICT, hint=_conflict_hint(error), reason=error.reason)
         case sdk.InvalidDefinition():

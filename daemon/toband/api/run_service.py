@@ -219,7 +219,8 @@ class RunService(run_pb2_grpc.RunServiceServicer):
             return found
 
         async def make(run: Run) -> pb.Run:
-            if run.current_step:
+            # Only the definition tells whether a run that has not started is in the queue.
+            if run.current_step or run.state is RunState.PENDING:
                 return await self._whole(await self._progress.of(run))
             return self._idle(run, titles.get(run.workflow, ""))
 

@@ -117,9 +117,13 @@ def test_sessions(cli: Cli, daemon: FakeDaemon) -> None:
     assert "browser" in cli("sessions", "list").out
     revoked = cli("sessions", "revoke", session.id, "absent")
     assert (revoked.code, revoked.out) == (5, f"revoked {session.id}\n")
-    assert revoked.err == "toban: cannot revoke session absent: there is no session 'absent', or it has ended\n"
+    assert revoked.err.splitlines() == [
+        "toban: cannot revoke session absent: there is no session 'absent', or it has ended",
+        "hint: `toban sessions list` lists sessions",
+    ]
     daemon.access.identity.session_id = made["session"]["id"]
     assert f"session:   {made['session']['id']}" in cli("whoami").out
+    assert cli("sessions", "revoke", made["session"]["id"][:8]).out == f"revoked {made['session']['id']}\n"
 
 
 def test_a_token_goes_to_a_private_file(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
@@ -143,10 +147,25 @@ def test_tokens_are_revoked(cli: Cli, daemon: FakeDaemon) -> None:
     one, two = (daemon.access.add_token(name, access_rule_pb2.ROLE_VIEWER) for name in ("one", "two"))
     result = cli("tokens", "revoke", "one", two.id, "three")
     assert (result.code, result.out) == (5, "revoked one\nrevoked two\n")
-    assert result.err == "toban: cannot revoke token three: there is no token 'three'\n"
+    assert result.err.splitlines() == [
+        "toban: cannot revoke token three: there is no token 'three'",
+        "hint: `toban tokens list` lists all tokens",
+    ]
     assert cli("tokens", "list").err == "no tokens\n"
     assert [each["state"] for each in cli("tokens", "list", "--all", "-o", "json").data] == ["revoked"] * 2
     assert one.revoked_by == "uid:1000 (aiko)"
+
+
+def test_tokens_are_revoked_by_parts_of_ids(cli: Cli, daemon: FakeDaemon) -> None:
+    by_start, by_end, named = (
+        daemon.access.add_token(name, access_rule_pb2.ROLE_VIEWER) for name in ("a", "b", "abcd1234")
+    )
+    by_start.id, by_end.id, named.id = "abcd123400000001", "abcd00000000beef", "1111111111111111"
+    several = cli("tokens", "revoke", "abcd")
+    assert (several.code, several.out) == (2, "")
+    assert several.err.splitlines()[1:] == ["  abcd123400000001 a", "  abcd00000000beef b", "hint: give more of the id"]
+    assert cli("tokens", "revoke", "abcd1234").out == "revoked abcd1234\n", "a name goes first"
+    assert cli("tokens", "revoke", "ABCD12340", "beef").out == "revoked a\nrevoked b\n"
 
 
 def test_lost_answers_about_tokens(daemon: FakeDaemon) -> None:

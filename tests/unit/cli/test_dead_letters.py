@@ -20,11 +20,13 @@ def letter(daemon: FakeDaemon) -> Letter:
 def test_list(cli: Cli, daemon: FakeDaemon, letter: Letter) -> None:
     result = cli("dead-letters", "list")
     header, row = result.out.splitlines()
-    names = ["ID", "WORKFLOW", "STEP", "STATE", "ATTEMPTS", "CREATED", "(JST)", "ERROR"]
+    names = ["ID", "RUN", "STEP", "STATE", "ATTEMPTS", "CREATED", "(JST)", "ERROR"]
     assert header.split() == names
-    assert row.split()[:4] == [letter.id, "nightly", "one", "open"]
+    assert row.split()[:4] == [letter.id, "nightly#1", "one", "open"]
     assert row.endswith("exit code 7")
     assert cli("dead-letters", "list", "--workflow", "nightly", "-o", "name").out == (f"{letter.id}\n")
+    unknown = cli("dead-letters", "list", "--workflow", "nigthly")
+    assert (unknown.code, "did you mean nightly?" in unknown.err) == (5, True)
 
 
 def test_what_is_taken_care_of_is_not_listed(cli: Cli, daemon: FakeDaemon, letter: Letter) -> None:
@@ -66,9 +68,12 @@ def test_requeue_and_wait(cli: Cli, daemon: FakeDaemon, letter: Letter) -> None:
 
 def test_one_that_is_not_there(cli: Cli, letter: Letter) -> None:
     result = cli("dead-letters", "show", "nonsense")
-    assert (result.code, result.err) == (
+    assert (result.code, result.err.splitlines()) == (
         5,
-        "toban: cannot show dead letter nonsense: no dead letter 'nonsense'\n",
+        [
+            "toban: cannot show dead letter nonsense: no dead letter 'nonsense'",
+            "hint: `toban dead-letters list --all` lists all dead letters",
+        ],
     )
 
 

@@ -224,15 +224,17 @@ def test_processes(cli: Cli, failed: RunRecord) -> None:
             run_pb2.ProcessExecution(
                 id="p1", step="build", attempt=1, state=run_pb2.PROCESS_STATE_COMPLETED, exit_code=0
             ),
+            run_pb2.ProcessExecution(id="p0", step="test", attempt=1, state=run_pb2.PROCESS_STATE_RUNNING, pid=78),
         ]
     )
     result = cli("runs", "processes", "nightly")
-    first, second = result.out.splitlines()[1:]
+    first, second, running = result.out.splitlines()[1:]
     assert first.split("  ")[0] == "build"
     for word in ("failed", "signal 9", "77", "1.5 KiB", "killed", "p2"):
         assert word in first
-    assert "completed" in second
-    assert cli("runs", "processes", "nightly", "-o", "name").out == "p2\np1\n"
+    assert ("completed" in second, "0 B" in second) == (True, True)
+    assert "0 B" not in running, "output is counted when the process has ended"
+    assert cli("runs", "processes", "nightly", "-o", "name").out == "p2\np1\np0\n"
     assert cli("runs", "processes", "nightly", "-o", "json").data[0]["signal"] == 9
     assert cli("runs", "processes", "nightly#1").err == "no processes\n"
 
@@ -262,6 +264,8 @@ def test_processes_of_all_runs(cli: Cli, failed: RunRecord, daemon: FakeDaemon) 
     assert times == ("2026-02-01T09:00:00Z", "2026-02-02T09:00:00Z")
     assert cli("processes", "list", "-s", "lost").err == "no processes\n"
     assert cli("processes", "list", "--since", "soon").code == 2
+    unknown = cli("processes", "list", "-w", "nigthly")
+    assert (unknown.code, "did you mean nightly?" in unknown.err) == (5, True)
 
     shown = cli("processes", "show", "p1")
     lines = shown.out.splitlines()

@@ -139,6 +139,20 @@ def whole_id(client: SyncClient, noun: str, text: str) -> str:
     return _by_part(client, noun, text) or text
 
 
+def listed_id(noun: str, text: str, listed: Mapping[str, str]) -> str:
+    """Like `whole_id` for ids of credentials, which the daemon does not search: `listed` are all names by id.
+
+    A text that is a name or an id is returned unchanged.
+    """
+    if text in listed or text in listed.values() or not _PART.fullmatch(text):
+        return text
+    part = text.lower()
+    found = {each: name for each, name in listed.items() if each.startswith(part) or each.endswith(part)}
+    if len(found) > 1:
+        raise _several(noun, text, found)
+    return next(iter(found), text)
+
+
 def _by_part(client: SyncClient, noun: str, text: str) -> str:
     """The id that begins or ends with the text; empty if there is none. Raises Failure if there are several."""
     if not _PART.fullmatch(text):
@@ -153,10 +167,14 @@ def _by_part(client: SyncClient, noun: str, text: str) -> str:
         from toban.cli.render.run_names import names_of
 
         names = names_of(client, found)
-    raise Failure(
+    raise _several(noun, text, {each: names.get(each, "") for each in found})
+
+
+def _several(noun: str, text: str, found: Mapping[str, str]) -> Failure:
+    return Failure(
         f"cannot choose a {noun}: {len(found)} ids begin or end with {shown(text)}",
         Exit.USAGE,
-        lines=[f"{each} {names.get(each, '')}".rstrip() for each in found],
+        lines=[f"{each} {name}".rstrip() for each, name in found.items()],
         hint="give more of the id",
     )
 

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import dead_letter_ids, workflow_names
-from toban.cli.args.name_arguments import about_workflow, connect, whole_id
+from toban.cli.args.name_arguments import check_known, connect, whole_id
 from toban.cli.error_report import Failure, doing
 from toban.cli.human_text import clock, enum_word
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, time_column
@@ -102,6 +102,7 @@ def list_letters(
       toban dead-letters list
       toban dead-letters list --workflow nightly-report --all
     """
+    from toban.cli.render.run_names import names_of
     from toban.cli.render.title_text import label
     from toban.v1 import dead_letter_pb2
 
@@ -109,14 +110,19 @@ def list_letters(
     wanted = state or ([] if every else [LetterState.OPEN])
     states = [dead_letter_pb2.DeadLetterState.Value(f"DEAD_LETTER_STATE_{one.name}") for one in wanted]
     what = f"list dead letters of {shown(workflow)}" if workflow else "list dead letters"
-    with connect(here, what) as client, about_workflow(client, workflow, what):
+    names: Mapping[str, str] = {}
+    with connect(here, what) as client:
+        if workflow:
+            check_known(client, workflow, what)
         found, more = take(
             client.list_dead_letters(workflow=workflow, states=states, page_size=min(limit + 1, 1000)),
             limit,
         )
+        if here.output is OutputFormat.TABLE:
+            names = names_of(client, (letter.run_id for letter in found))
     columns: list[Column[dead_letter_pb2.DeadLetter]] = [
         Column("ID", lambda letter: letter.id),
-        Column("WORKFLOW", lambda letter: label(letter.workflow, letter.workflow_title), lambda _: "bold"),
+        Column("RUN", lambda letter: _run(letter, names), lambda _: "bold"),
         Column("STEP", lambda letter: label(letter.step, letter.step_title), lambda _: "bold"),
         Column("STATE", letter_state, lambda letter: _STYLES.get(letter_state(letter), "")),
         Column("ATTEMPTS", lambda letter: str(letter.attempts), optional=True),
@@ -214,6 +220,13 @@ def letter_state(letter: dead_letter_pb2.DeadLetter) -> str:
     from toban.v1 import dead_letter_pb2
 
     return enum_word(dead_letter_pb2.DeadLetterState, letter.state)
+
+
+def _run(letter: dead_letter_pb2.DeadLetter, names: Mapping[str, str]) -> str:
+    """The name of its run, or of the workflow if the caller may list no runs."""
+    from toban.cli.render.title_text import label
+
+    return names.get(letter.run_id) or label(letter.workflow, letter.workflow_title)
 
 
 _STYLES = {"open": "red", "requeued": "green", "discarded": "dim"}

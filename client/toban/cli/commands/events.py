@@ -109,20 +109,15 @@ def show(
     from toban.cli.render.run_names import names_of
 
     here = session(ctx, output)
-    try:
-        with connect(here, f"show event {shown(event)}") as client:
-            found = client.get_event(whole_id(client, "event", event))
-            names: dict[str, str] = {}
-            why: list[str] = []
-            if here.output is OutputFormat.TABLE:
-                runs = [run.run_id for run in started(found.event)]
-                names = names_of(client, (found.event.source_run, *runs))
-                if _unmatched(found.event):
-                    why = why_nothing(client.resolve_event(event_id=found.event.id))
-    except Failure as failure:
-        if failure.code is Exit.NOT_FOUND:
-            failure.hint = "`toban events list` lists the stored events"
-        raise
+    with connect(here, f"show event {shown(event)}") as client:
+        found = client.get_event(whole_id(client, "event", event))
+        names: dict[str, str] = {}
+        why: list[str] = []
+        if here.output is OutputFormat.TABLE:
+            runs = [run.run_id for run in started(found.event)]
+            names = names_of(client, (found.event.source_run, *runs))
+            if _unmatched(found.event):
+                why = why_nothing(client.resolve_event(event_id=found.event.id))
     match here.output:
         case OutputFormat.TABLE:
             _show(here, found, names, why)

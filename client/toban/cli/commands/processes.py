@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import job_names, run_names, step_names, workflow_names
-from toban.cli.args.name_arguments import connect, run_id, whole_id
+from toban.cli.args.name_arguments import check_known, connect, run_id, whole_id
 from toban.cli.args.time_options import time_option
 from toban.cli.human_text import span
 from toban.cli.render.output import Column, emit_list, emit_one, take, time_column
@@ -132,6 +132,8 @@ def list_processes(
     what = "list processes"
     after, before = time_option(since, "--since", what), time_option(until, "--until", what)
     with connect(here, what) as client:
+        if workflow:
+            check_known(client, workflow, f"{what} of {shown(workflow)}")
         found = client.list_process_executions(
             run_id=run_id(client, run) if run else "",
             step=step,

@@ -135,11 +135,8 @@ def show(
       toban schedules show 0192f3a4-5b6c-7d8e-9f01-23456789abcd
     """
     here = session(ctx, output)
-    try:
-        with connect(here, f"show schedule {shown(schedule)}") as client:
-            found = client.get_schedule(whole_id(client, "schedule", schedule))
-    except Failure as failure:
-        raise _with_hint(failure) from None
+    with connect(here, f"show schedule {shown(schedule)}") as client:
+        found = client.get_schedule(whole_id(client, "schedule", schedule))
     emit_one(here, found, name=found.id, show=lambda: _show(here, found))
 
 
@@ -196,11 +193,8 @@ def _cancel_each(here: Session, schedules: Sequence[str]) -> None:
     done: list[schedule_pb2.Schedule] = []
     with connect(here, "cancel schedules") as client:
         for one in schedules:
-            try:
-                with doing(f"cancel schedule {shown(one)}"):
-                    done.append(client.cancel_schedule(whole_id(client, "schedule", one)))
-            except Failure as failure:
-                raise _with_hint(failure) from None
+            with doing(f"cancel schedule {shown(one)}"):
+                done.append(client.cancel_schedule(whole_id(client, "schedule", one)))
             # At once: it stays cancelled even if the next one fails.
             if here.output is OutputFormat.TABLE:
                 ended = _state(done[-1]) != "cancelled"
@@ -277,9 +271,3 @@ def action_word(one: schedule_pb2.Schedule | schedule_pb2.InterpretTimeResponse)
 def _occurrences(one: schedule_pb2.Schedule) -> str:
     most = f" of {one.max_occurrences}" if one.max_occurrences else ""
     return f"{one.occurrences}{most}"
-
-
-def _with_hint(failure: Failure) -> Failure:
-    if failure.code is Exit.NOT_FOUND:
-        failure.hint = "`toban schedules list --all` lists all schedules"
-    return failure

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import session_ids
 from toban.cli.args.labels import parse_labels
-from toban.cli.args.name_arguments import connect
+from toban.cli.args.name_arguments import connect, listed_id
 from toban.cli.args.time_options import expiry_option
 from toban.cli.commands.tokens import GrantedRole
 from toban.cli.error_report import doing
@@ -125,7 +125,9 @@ def revoke(
     ctx: CommandContext,
     ids: Annotated[
         list[str],
-        Argument(metavar="ID", help="Ids of sessions.", show_default=False, autocompletion=session_ids),
+        Argument(
+            metavar="ID", help="Ids of sessions, or parts of them.", show_default=False, autocompletion=session_ids
+        ),
     ],
     output: OutputOption = None,
 ) -> None:
@@ -138,9 +140,10 @@ def revoke(
     here = session(ctx, output)
     revoked: list[access_pb2.Session] = []
     with connect(here, "revoke sessions") as client:
+        listed = {one.id: one.label for one in client.list_sessions(page_size=1000)}
         for each in ids:
             with doing(f"revoke session {shown(each)}"):
-                revoked.append(client.revoke_session(each))
+                revoked.append(client.revoke_session(listed_id("session", each, listed)))
             # At once: it stays revoked even if the next one fails.
             report_done(here, revoked[-1].id, "revoked")
     if here.output in (OutputFormat.JSON, OutputFormat.YAML):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import token_names
 from toban.cli.args.labels import parse_labels
-from toban.cli.args.name_arguments import connect
+from toban.cli.args.name_arguments import connect, listed_id
 from toban.cli.args.time_options import expiry_option
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
@@ -191,7 +191,12 @@ def revoke(
     ctx: CommandContext,
     tokens: Annotated[
         list[str],
-        Argument(metavar="TOKEN", help="Names or ids of tokens.", show_default=False, autocompletion=token_names),
+        Argument(
+            metavar="TOKEN",
+            help="Names or ids of tokens, or parts of ids.",
+            show_default=False,
+            autocompletion=token_names,
+        ),
     ],
     output: OutputOption = None,
 ) -> None:
@@ -207,9 +212,10 @@ def revoke(
     here = session(ctx, output)
     revoked: list[access_pb2.Token] = []
     with connect(here, "revoke tokens") as client:
+        listed = {one.id: one.name for one in client.list_tokens(include_ended=True, page_size=1000)}
         for each in tokens:
             with doing(f"revoke token {shown(each)}"):
-                revoked.append(client.revoke_token(each))
+                revoked.append(client.revoke_token(listed_id("token", each, listed)))
             # At once: it stays revoked even if the next one fails.
             report_done(here, revoked[-1].name, "revoked")
     if here.output in (OutputFormat.JSON, OutputFormat.YAML):

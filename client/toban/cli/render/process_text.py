@@ -14,6 +14,7 @@ _ORPHANS: Final = {
     run_pb2.ORPHANS_LEFT: "orphans that could not be ended",
     run_pb2.ORPHANS_UNKNOWN: "orphans unknown",
 }
+_ACTIVE: Final = (run_pb2.PROCESS_STATE_STARTING, run_pb2.PROCESS_STATE_RUNNING)
 
 
 def process_state(process: run_pb2.ProcessExecution) -> str:
@@ -48,7 +49,9 @@ def process_note(process: run_pb2.ProcessExecution) -> str:
 
 
 def output_text(process: run_pb2.ProcessExecution) -> str:
-    """How much output was kept and dropped."""
+    """How much output was kept and dropped; it is counted when the process has ended."""
+    if process.state in _ACTIVE:
+        return "-"
     kept = size_text(process.stdout_log_bytes + process.stderr_log_bytes)
     return f"{kept}, {size_text(process.dropped_bytes)} dropped" if process.dropped_bytes else kept
 
