@@ -160,9 +160,10 @@ def test_cancel(cli: Cli, failed: RunRecord, daemon: FakeDaemon) -> None:
 
 def test_cancel_and_wait(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.add_workflow("nightly")
-    daemon.add_run("nightly")
+    daemon.add_run("nightly").run.finally_part.state = run_pb2.RUN_STATE_CANCELLED
     result = cli("runs", "cancel", "nightly", "--wait")
     assert (result.code, result.out) == (0, "nightly#1 cancelled\n")
+    assert "finally" not in result.err
 
 
 def test_watch(cli: Cli, daemon: FakeDaemon) -> None:

@@ -93,7 +93,7 @@ def cancel(
             else f"cancelling {run_name(cancelled)} ({cancelled.id})"
         ),
     )
-    if cancelled.HasField("finally_part") and not cancelled.finally_part.HasField("ending"):
+    if not wait and cancelled.HasField("finally_part") and not cancelled.finally_part.HasField("ending"):
         here.note(f"hint: its finally steps run; `toban runs cancel {run_name(cancelled)}` again ends them too")
 
 
