@@ -22,6 +22,7 @@ from toband.app.live_settings import LiveSettings
 from toband.app.service_host import ServiceHost
 from toband.app.service_status import ServiceStatus, status_text
 from toband.app.services import start_services
+from toband.app.stop_policy import apply_stop_policy
 from toband.config import Config
 from toband.config.value_checks import without_password
 from toband.engine.definitions.definition_parser import DefinitionParser
@@ -188,7 +189,7 @@ class Application:
             await self._stop.wait()
             for task in starters:
                 task.cancel()
-            await self._apply_stop_policy(engine.runs.active, adapters.launcher.running())
+            await self._stop_runs(engine.runs.active, adapters.launcher.running())
             for task in tasks:
                 task.cancel()
         engine.end_streams()
@@ -219,7 +220,7 @@ class Application:
                 attempts_left=claim.abandoned,
             )
 
-    async def _apply_stop_policy(self, active: ActiveRuns, running: int) -> None:
+    async def _stop_runs(self, active: ActiveRuns, running: int) -> None:
         """Ends, cancels or detaches active runs while clients are still served."""
         policy, deadline = self._config.stop_policy, self._config.stop_deadline
         # A moment more than the deadline, at which the process ends itself.
@@ -227,17 +228,8 @@ class Application:
         if self._host is not None:
             self._host.stopping()
         log.info("stopping", action="stopping", policy=policy, running=running)
-        if policy == "detach" or self._replaced is not None:
-            return
-        active.closing = True
-        try:
-            # Part of the deadline is left for the rest of the stop: runs that go on by then are detached.
-            async with asyncio.timeout(deadline - min(2.0, deadline / 4)):
-                if policy == "cancel":
-                    await active.cancel_all("the daemon was stopped")
-                await active.drain()
-        except TimeoutError:
-            log.warning("runs go on without the daemon", action="stop_detached")
+        if self._replaced is None:
+            await apply_stop_policy(policy, active, deadline)
 
     def _tools(self) -> str:
         """The directory with the commands that steps may call; empty if it cannot be made."""

@@ -9,9 +9,10 @@ from toband.domain import run_texts
 from toband.domain.attempt_model import Attempt, AttemptState, Progress, TreeCause, TreeEnding
 from toband.domain.attempt_outcomes import attempt_failed, retry_or_fail
 from toband.domain.completion_loop import check_ended
+from toband.domain.error_class import classify
 from toband.domain.output_collection import attempt_succeeded
 from toband.domain.partial_outputs import collect_partial
-from toband.domain.retry_policy import classify, error_said, may_rerun
+from toband.domain.retry_policy import error_said, may_rerun
 from toband.domain.run_ending import end_run, step_over
 from toband.domain.run_events import (
     AttemptEnded,

@@ -1,18 +1,17 @@
-"""Retry policy: the class of a failure, whether it is retried, and its backoff."""
+"""Retry policy: whether a failure is retried, and its backoff. `error_class` decides the class of the failure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from toban.definition import ErrorClass, FailurePolicy, JobType, OnLost, Step, parse_duration
+from toban.definition import ErrorClass, FailurePolicy, OnLost, Step, parse_duration
 from toban.limits import cut
 from toban.safe_text import escaped_line
 from toband.domain.attempt_model import TreeCause
+from toband.domain.error_class import CLASS_OUTPUT
 from toband.domain.run_events import AttemptEnded
 from toband.domain.run_model import StepRun, StepState
 
-CLASS_OUTPUT = "toban.error_class"
-"""The output with which a step sets the class of its failure."""
 WAIT_OUTPUT = "toban.retry_after"
 ERROR_OUTPUT = "toban.error"
 """The output with which a step sets the message of its failure."""
@@ -24,26 +23,6 @@ WAIT_MOST = 86_400.0
 """Seconds that a step may ask to wait before its retry."""
 RERUNS_MOST = 3
 """Times that a step whose process was lost is run again, with `on_lost: rerun`."""
-
-
-def classify(step: Step, event: AttemptEnded) -> ErrorClass:
-    """The class of a failure: from the output of the step, from its definition, or by default."""
-    if event.not_started and event.transient:
-        return ErrorClass.RETRYABLE_TRANSIENT
-    if event.not_started or (event.error and event.exit_code == 0):
-        # The step may have done its work: a retry could do it twice.
-        return ErrorClass.NON_RETRYABLE
-    if event.ending.cause is TreeCause.EXITED:
-        said = event.outputs.get(CLASS_OUTPUT, "").strip()
-        if said in ErrorClass.__members__:
-            return ErrorClass(said)
-        named = step.error_classes.get(event.exit_code) if event.exit_code is not None else None
-        if named is not None:
-            return named
-        shell = step.job_type is JobType.SHELL
-        if event.exit_code in (64, 78) or (shell and event.exit_code in (126, 127)):
-            return ErrorClass.NON_RETRYABLE
-    return ErrorClass.RETRYABLE_TRANSIENT
 
 
 def wait_asked(event: AttemptEnded) -> float | None:

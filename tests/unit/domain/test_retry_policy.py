@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from toban.definition import ErrorClass
 from toband.domain.attempt_model import TreeCause, TreeEnding
-from toband.domain.retry_policy import back_off, classify, may_retry, wait_asked
+from toband.domain.error_class import classify
+from toband.domain.retry_policy import back_off, may_retry, wait_asked
 from toband.domain.run_events import AttemptEnded, RunStarted, StartRetryTimer
 from toband.domain.run_model import StepRun
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from toban.definition import ErrorClass, JobType
 from toband.domain.attempt_model import AttemptState, Orphans, TreeCause, TreeEnding
-from toband.domain.retry_policy import classify
+from toband.domain.error_class import classify
 from toband.domain.run_events import (
     AttemptEnded,
     AttemptLost,
