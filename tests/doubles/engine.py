@@ -67,7 +67,7 @@ class Processes:
         self._report = report
 
     def detach(self) -> None:
-        """The daemon is gone: nobody hears of what happens now."""
+        """The daemon is gone: events from now on reach no one."""
         self._report = None
 
     async def prepare(self, run_id: str, params: Mapping[str, Any], event: Mapping[str, Any] | None = None) -> None:

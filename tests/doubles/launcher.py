@@ -9,7 +9,7 @@ from toband.domain.attempt_model import Attempt
 
 
 class ScriptedLauncher:
-    """Notes the tokens of the attempts that it is given. `error` makes preparing fail, `gate` makes it wait."""
+    """Records the tokens of the attempts that it gets. `error` makes preparing fail, `gate` makes it wait."""
 
     def __init__(self) -> None:
         self.launched: list[str] = []

@@ -298,7 +298,7 @@ def test_a_file_that_changes_is_an_event(daemon: Daemon, tmp_path: Path) -> None
 
 
 def touched(inbox: Path) -> bool:
-    """What changes before it is watched is nobody's business, so that it changes once more each time."""
+    """Changes before the watch begins are not reported, so the file changes again each time."""
     inbox.mkdir(exist_ok=True)
     inbox.with_name("aside").write_text("x")
     inbox.with_name("aside").replace(inbox / "file")

@@ -140,7 +140,7 @@ def test_a_rerun_that_was_decided_survives_the_daemon(tmp_path: Path) -> None:
 
 
 def test_nothing_is_repeated_while_its_first_life_may_go_on(tmp_path: Path) -> None:
-    """Shim, spawner and daemon are killed at once, and there is no cgroup: nobody can know what is left."""
+    """Shim, spawner and daemon are killed at once, and there is no cgroup: the remaining processes are unknown."""
     with running_daemon(tmp_path / "s", environment={"TOBAN_CGROUP": "off"}) as daemon:
         tokens = tmp_path / "tokens"
         run_id = daemon.start_run(lasting(daemon, "careful", tokens, "rerun"))

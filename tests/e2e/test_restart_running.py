@@ -37,7 +37,7 @@ def definition(name: str, steps: str, fields: str = "") -> str:
 
 @dataclass
 class Life:
-    """What was seen before the daemon was killed."""
+    """The state before the daemon was killed."""
 
     daemon: Daemon
     runs: dict[str, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def life(directory: Path) -> Iterator[Life]:
-    """Steps in every situation, then the kill, then what happens while nobody watches, then the new start."""
+    """Steps in every situation, then the kill, then events without a daemon, then the new start."""
     gates = {name: Gate(f"{directory}/{name}") for name in ("good", "bad", "a", "b", "c", "meanwhile")}
     held = "echo {0} one; echo {0} err >&2; read _ < {1}; echo {0} two; exit {2}"
 

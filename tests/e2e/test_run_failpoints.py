@@ -140,7 +140,7 @@ class Outcome:
 
 
 def ends(daemon: Daemon) -> tuple[run_pb2.Run, run_pb2.Run]:
-    """The run and its retry; whoever got no answer asks again, under the same id."""
+    """The run and its retry; a client without an answer asks again, with the same request id."""
     wish = run_pb2.StartRunRequest(workflow="everything", request_id="first")
     first = daemon.wait_run(daemon.runs.StartRun(wish, timeout=20).run.id)
     request = run_pb2.RetryRunRequest(id=first.id, request_id="again")

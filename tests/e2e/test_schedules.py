@@ -65,7 +65,7 @@ def times_of(run: run_pb2.Run) -> set[int]:
 
 
 def disable(daemon: Daemon, name: str) -> None:
-    """And waits until it is noticed: what was being decided until then is in the ledger."""
+    """And waits until it is noticed: due times decided until then are in the ledger."""
     set_enabled = workflow_pb2.SetWorkflowEnabledRequest(name=name, enabled=False)
     daemon.workflows.SetWorkflowEnabled(set_enabled, timeout=20)
     wait_until(lambda: outcomes(daemon, name)["SKIPPED"] >= 1, "nothing was skipped")

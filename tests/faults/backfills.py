@@ -75,7 +75,7 @@ class Past:
 
 
 def ask(daemon: Daemon, request: workflow_pb2.BackfillScheduleRequest) -> workflow_pb2.BackfillScheduleResponse | None:
-    """The answer; None if there is none, and nobody knows how far the daemon came."""
+    """The answer; None if there is none: the progress of the daemon is then unknown."""
     try:
         return daemon.workflows.BackfillSchedule(request, timeout=20)
     except grpc.RpcError as error:

@@ -360,7 +360,7 @@ def _well(model: StepModel, step: run_pb2.Step) -> bool:
 
 
 def _stopped_by_cancel(step: run_pb2.Step) -> bool:
-    """What was about to be tried again, and was not, is FAILED."""
+    """A step that was about to be retried, and was not, is FAILED."""
     state = state_name(step)
     skipped = state == "SKIPPED" and step.skip_reason == run_pb2.SKIP_REASON_CANCELLED
     return skipped or state == "CANCELLED" or (state == "FAILED" and step.retry_stopped)

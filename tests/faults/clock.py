@@ -40,7 +40,7 @@ class Clock:
         )
 
     def set(self, offset: float) -> None:
-        """Jumps, at once for everybody."""
+        """Jumps, at once for all processes."""
         new = self._file.with_suffix(".new")
         new.write_text(f"{offset:.0f}\n")
         new.replace(self._file)
@@ -55,7 +55,7 @@ class Clock:
         return [sys.executable, "-c", _PROGRAM]
 
     def works(self) -> bool:
-        """Whether a program in its environment is really told another time."""
+        """Whether a program in its environment really sees another time."""
         asked = "import time; print(time.time())"
         self.set(7200)
         answer = subprocess.run(

@@ -47,7 +47,7 @@ _REPEATED = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """An event that was acknowledged: what was asked for, and the answer."""
+    """An acknowledged event: the request and the answer."""
 
     type: str
     payload: Mapping[str, Any]

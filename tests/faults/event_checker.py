@@ -175,7 +175,7 @@ def _check_runs(workflows: Mapping[str, Listening], outcome: Outcome) -> Iterato
 
 
 def _check_announced(workflows: Mapping[str, Listening], outcome: Outcome) -> Iterator[str]:
-    """Each end of a run is told once, and each step that emits has emitted once; nothing else is."""
+    """Each end of a run has one event, as has each emitting step, and there are no others."""
     found = Counter(
         (event.type, event.source_run, event.source_step, event.depth) for event in outcome.events if event.source_run
     )

@@ -68,7 +68,7 @@ class Inbox:
 
 
 def check_files(inbox: Inbox, outcome: Outcome) -> Iterator[str]:
-    """Nothing is told that did not happen, or twice; and all that came while somebody watched is."""
+    """Each reported change happened, and is reported once; each change of a watched path is reported."""
     told: Counter[str] = Counter()
     for event in outcome.of(FILE_CHANGED):
         payload = payload_of(event)

@@ -12,7 +12,7 @@ from faults.listeners import DEFINITION_CHANGED, Listening
 
 
 def check_versions(workflows: Mapping[str, Listening], told: Told, outcome: Outcome) -> Iterator[str]:
-    """Each text that was applied is one version, told once, and the one of what came after it."""
+    """Each applied text is one version, has one event, and is the version of the events after it."""
     applied: dict[str, list[Applied]] = defaultdict(list)
     for each in told.applied:
         applied[each.workflow].append(each)

@@ -41,7 +41,7 @@ _ACTIVE = [run_pb2.RUN_STATE_PENDING, run_pb2.RUN_STATE_RUNNING]
 
 @dataclass(slots=True)
 class Ledger:
-    """What the daemon has told: from then on it must be true for ever."""
+    """The answers of the daemon, which must stay true."""
 
     workflows: dict[str, str] = field(default_factory=dict)
     """By the id of each acknowledged run."""
@@ -66,7 +66,7 @@ class Load:
         *,
         patient_with: Collection[grpc.StatusCode] = (),
     ) -> None:
-        """A call that is refused with a code of `patient_with` is made again, like one that nobody answered."""
+        """A call that is refused with a code of `patient_with` is repeated, like an unanswered one."""
         self._again = {*_UNANSWERED, *patient_with}
         self.ledger = Ledger()
         self._target = f"unix:{quote(f'{state_dir}/toban.sock')}"

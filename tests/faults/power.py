@@ -68,7 +68,7 @@ class Disk:
         wait_until(self._unmounted, f"{self.directory} cannot be unmounted")
 
     def break_it(self) -> bool:
-        """Makes the kernel believe that it found an error. False: it cannot be told."""
+        """Makes the kernel believe that it found an error. False: this is not possible."""
         (device,) = self.devices()
         path = Path(f"/sys/fs/ext4/{Path(device.partition(':')[0]).name}/trigger_fs_error")
         try:

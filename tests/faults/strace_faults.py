@@ -14,7 +14,7 @@ from helpers.wait import wait_until
 
 
 def why_not() -> str:
-    """Why nobody can be traced here; empty if somebody can."""
+    """Why processes cannot be traced here; empty if they can."""
     if shutil.which("strace") is None:
         return "strace is not installed"
     return "" if os.geteuid() == 0 else "tracing another process needs root"
@@ -47,7 +47,7 @@ def injected(pid: int, calls: str, what: str, scratch: Path) -> Iterator[None]:
 
 
 def _tracers(pid: int) -> list[int]:
-    """Who traces each thread; 0: nobody."""
+    """The tracer of each thread; 0: none."""
     found = []
     for task in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):

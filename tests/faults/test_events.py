@@ -132,14 +132,14 @@ def _live_through(lives: Lives, daemon: Daemon, rng: random.Random, count: int, 
 
 
 def _enough(told: Told, count: int) -> bool:
-    """Whether what was asked for so far proves anything of so many lives."""
+    """Whether the events so far are enough for a result after so many lives."""
     # Each that was stored and is not cancelled is due once at least.
     due = [bound for bound in told.bound if bound.id and bound.subject not in told.cancelled]
     return len(told.asked) >= 2 * count and len(told.applied) >= count / 4 and len(due) >= count / 3
 
 
 def _begun(daemon: Daemon) -> int:
-    """Waits until it will not tell of its start any more, which nobody listens to yet; the last event by then."""
+    """Waits until the daemon has emitted the event of its start; returns the last event by then."""
     daemon.emit("BEGUN")
 
     def all_decided() -> list[event_pb2.Event] | None:

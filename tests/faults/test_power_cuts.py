@@ -99,7 +99,7 @@ class Machine:
         return self.daemon.announced() == self.daemon.pid
 
     def excuse(self, process: run_pb2.ProcessExecution, file: AttemptOnDisk | None) -> str:
-        """LOST is what was under way when the power failed, and nothing else."""
+        """Exactly the steps that ran when the power failed are LOST."""
         started = process.started_at.ToMicroseconds() / 1e6
         finished = process.finished_at.ToMicroseconds() / 1e6
         if not any(started <= cut <= finished for cut in self.cuts):

@@ -1,6 +1,6 @@
 """The kernel finds an error and makes the file system of the state read-only, with everything open on it.
 
-A file system that somebody writes to cannot be remounted read-only by hand, so this is how it happens in life; there is
+A file system with open writers cannot be remounted read-only by hand, so this is how it happens in life; there is
 no way back but to mount it again. A disk that refuses writes for a while and then takes them again is simulated in
 test_single_faults.py.
 """

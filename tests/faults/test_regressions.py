@@ -21,7 +21,7 @@ from toban.v1 import run_pb2
 
 
 def died_before_it_started_anything(daemon: Daemon, workflow: str) -> str:
-    """The daemon is killed when an attempt is on disk and nobody was told of it; the id of its run."""
+    """The daemon is killed when an attempt is stored and no client knows of it; returns the id of its run."""
     request = run_pb2.StartRunRequest(workflow=workflow, request_id="once")
     try:
         daemon.runs.StartRun(request, timeout=20)
@@ -75,7 +75,7 @@ def test_without_descriptors_nobody_is_told_that_a_user_does_not_exist() -> None
 
 
 def test_resource_samples_that_cannot_be_taken_do_not_end_the_daemon(tmp_path: Path) -> None:
-    """Without descriptors nobody can look at a process; the daemon ended with its sampler."""
+    """Without free descriptors no process can be examined; the daemon ended with its sampler."""
     gate = Gate(f"{tmp_path}/gate")
     with running_daemon(tmp_path / "s") as daemon:
         daemon.apply(f"name: held\ndescription: x\nsteps: [{{name: only, run: read _ < {gate.path}}}]")
@@ -93,7 +93,7 @@ def test_resource_samples_that_cannot_be_taken_do_not_end_the_daemon(tmp_path: P
 def test_a_step_that_is_cancelled_while_it_gets_its_place_is_not_started_or_is_ended(
     tmp_path: Path,
 ) -> None:
-    """It waited for a place; its directory was being made durable when the cancel came, and nobody remembered it."""
+    """The attempt waited for a slot; the cancel came while its directory was synced, and was forgotten."""
     gate = Gate(f"{tmp_path}/gate")
     one = {"TOBAN_MAX_ATTEMPTS_RUNNING": "1"}
     with running_daemon(tmp_path / "s", environment=one) as daemon:
@@ -116,7 +116,7 @@ def test_a_step_that_is_cancelled_while_it_gets_its_place_is_not_started_or_is_e
 def test_a_claim_that_a_power_cut_left_empty_says_that_the_machine_went_down(
     tmp_path: Path,
 ) -> None:
-    """Its name had reached the disk and its text had not. It said that nobody knew why, nor what was left."""
+    """The name of the file had reached the disk, its content had not; the report named neither cause nor processes."""
     with running_daemon(tmp_path / "s", environment={"TOBAN_BOOT_ID": "one"}) as daemon:
         daemon.apply("name: cut\ndescription: x\nsteps: [{name: only, run: echo hello}]")
         daemon.stop()

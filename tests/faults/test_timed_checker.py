@@ -154,7 +154,7 @@ def _start_though_disabled(made: Forged) -> None:
 
 
 def _shut(made: Forged) -> None:
-    """A true ledger of a workflow with a blackout: what was due in it is not made up for."""
+    """A true ledger of a workflow with a blackout: due times in it are not caught up."""
     made.workflow.blackout = ("20 * * * * */6s",)
     made.runs["run-26"] = replace(made.runs["run-26"], missed=())
     made.forget("run-20")

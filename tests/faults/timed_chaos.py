@@ -135,7 +135,7 @@ class Chaos:
         versions.append(made)
 
     def _delay(self, name: str, index: int, spec: Spec) -> float:
-        """By how much it is put off: what people are told, and within what they asked for."""
+        """The delay of a due time: as shown, and within the configured jitter."""
         if not spec.jitter:
             return 0.0
         request = workflow_pb2.PreviewScheduleRequest(workflow=name, count=50)
@@ -304,7 +304,7 @@ class Chaos:
         return any(first <= line.due <= last for line in lines_of(self._daemon, workflow.name))
 
     def jump(self) -> None:
-        """More often forward than back: what was decided once is not due again."""
+        """More often forward than back: a decided time is not due again."""
         self.time.jump(self._base + self._rng.randint(-FURTHEST // 2, FURTHEST))
 
     def edit(self) -> None:

@@ -306,7 +306,7 @@ class _Schedule:
         return last - version.delay
 
     def _of_present(self, version: Version, alarm: float, now: float, is_last: bool) -> str:
-        """What was due while somebody was there, who may have had much to do."""
+        """Due times while a daemon was running, perhaps a busy one."""
         spec, late = version.spec, now - alarm
         shut = self._shut(version, alarm)
         if shut:
@@ -331,7 +331,7 @@ class _Schedule:
         return "CAUGHT_UP" if is_last or spec.misfire == "run_all" else "stood for"
 
     def _was_there(self, alarm: float, at: float) -> bool:
-        """Whether somebody surely was from when the clock showed that until then."""
+        """Whether a daemon was certainly running between these times of its clock."""
         return any(
             before <= at + NEAR and not self._time.broken(before - ON_TIME, at) for before in self._time.moments(alarm)
         )

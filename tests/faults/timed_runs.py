@@ -82,7 +82,7 @@ class Witnessed:
         return told
 
     def over(self, run: str, cuts: Sequence[float]) -> float:
-        """When nothing of it ran any more; never, if nobody saw that."""
+        """When its last process had ended; never, if that was not observed."""
         ends = [told[run] for told in (self.done, self.signalled) if run in told]
         began = self.began.get(run, [math.inf])[0]
         return min((*ends, *(cut for cut in cuts if cut >= began)), default=math.inf)

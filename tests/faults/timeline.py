@@ -136,7 +136,7 @@ class Timeline:
     def decided_by(self, shown: float, since: float) -> float:
         """Until when the daemon must have seen that this was due. Never, if it had not enough time for it.
 
-        While its clock shows less again, nobody has to.
+        While its clock is set back, it need not.
         """
         busy = [*self.away, *self.stalls, *self._unnoticed()]
         for begin, end, offset in self.segments():
@@ -150,7 +150,7 @@ class Timeline:
         return _within(at, [*self.away, *self.stalls])
 
     def held_up(self, since: float, until: float) -> float:
-        """Seconds that the machine held everybody up between them."""
+        """Seconds between them in which the whole machine stood still."""
         return sum(end - begin for begin, end in self.stalls if begin <= until and end >= since)
 
     def _unnoticed(self) -> Iterator[tuple[float, float]]:
@@ -168,7 +168,7 @@ def _within(at: float, busy: Iterable[tuple[float, float]]) -> float:
 
 
 def maybe_in(stretches: Sequence[Stretch], at: float) -> bool:
-    """Whether what was decided at that moment may have met it: it is looked up a moment after the clock is."""
+    """Whether a decision of that moment may have met it: the decision reads the clock a moment earlier."""
     return any(asked - LATE <= at <= end_done + NEAR for asked, _, _, end_done in stretches)
 
 

@@ -168,7 +168,7 @@ class StepModel:
         return f"case $TOBAN_ATTEMPT in {' '.join(cases)} *) code={self.codes[-1]};; esac"
 
     def printed(self, token: str, repeated: str = "", read: Sequence[str] = ()) -> tuple[bytes, bytes]:
-        """What it prints to both streams if nobody ends it.
+        """The output to both streams if the step is not ended early.
 
         `repeated` is the token of the step that it repeats, `read` are those of what it reads.
         """

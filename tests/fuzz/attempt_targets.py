@@ -143,7 +143,7 @@ def _lookup(work: Path) -> Iterator[Check]:
     probe: AttemptProbe[int] = AttemptProbe(files, _StillDisk(), clock, health, "shim.log")
 
     def check(data: bytes) -> str:
-        """An attempt file of any content tells how the attempt ended, or that nobody knows."""
+        """An attempt file of any content gives the end of the attempt, or LOST."""
         path.write_bytes(data)
         started = probe.started(ATTEMPT)
         expect_type(started, AttemptStarted | None, "started")

@@ -75,7 +75,7 @@ class Round:
         return found
 
     def _damage(self, path: Path) -> str:
-        """What was done to it."""
+        """The damage."""
         data = path.read_bytes()
         match self._random.randrange(6):
             case 0:

@@ -198,7 +198,7 @@ class Daemon:
         return self.runs.GetRun(run_pb2.GetRunRequest(id=run_id), timeout=CALL_WITHIN).run
 
     def wait_run(self, run_id: str, within: float = 60.0) -> run_pb2.Run:
-        """Until it has ended, told by the daemon; the run as it is then."""
+        """Waits until the daemon reports its end; returns the run."""
         for _ in self.runs.WatchRun(run_pb2.WatchRunRequest(id=run_id), timeout=within):
             pass
         return self.get_run(run_id)

@@ -1,7 +1,7 @@
 """A launcher in a process of its own, so that a test can kill it as a crash would.
 
-Run as a program it opens a launcher, launches what it is told, says so, and waits: a line on its standard input closes
-it in good order.
+Run as a program it opens a launcher, launches the given attempts, reports that, and waits: a line on its standard input
+closes it in good order.
 """
 
 from __future__ import annotations

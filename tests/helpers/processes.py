@@ -14,7 +14,7 @@ import pytest
 
 
 class Process(NamedTuple):
-    """A process as it was seen: a pid alone may be somebody else's by now."""
+    """A process with its start time: the pid alone may belong to another process by now."""
 
     pid: int
     start: int
@@ -60,7 +60,7 @@ def gone(process: Process) -> bool:
 
 
 def children_of(pid: int) -> list[Process]:
-    """Direct children, the dead ones that nobody took up included."""
+    """Direct children, zombies included."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():

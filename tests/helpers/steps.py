@@ -25,7 +25,7 @@ def background(ready: str) -> str:
 
 
 def lurker_argv(seconds: str) -> list[str]:
-    """What the daemonised grandchild becomes; a bystander with the same arguments is somebody else's."""
+    """The program of the daemonised grandchild; another process with the same arguments is a bystander."""
     return ["/bin/sleep", seconds]
 
 

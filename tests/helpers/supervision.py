@@ -156,7 +156,7 @@ class Supervision:
         return self.spawner
 
     def _note_spawner(self) -> None:
-        """It may be dead already, where it is told to die at once; nobody has taken it up as long as it has a pid."""
+        """It may be a zombie already; it is not reaped as long as it has a pid."""
         pid = self.launcher.spawner_pid
         found = stat_of(pid)
         assert found is not None, f"there is no spawner {pid}"

@@ -35,7 +35,7 @@ DEADLINE = 150.0
 
 
 class Process(NamedTuple):
-    """A process as it was seen: a pid alone may be somebody else's by now."""
+    """A process with its start time: the pid alone may belong to another process by now."""
 
     pid: int
     created: int

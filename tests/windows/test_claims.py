@@ -73,7 +73,7 @@ class Clock:
 
 
 class Quiet:
-    """Nothing is to be told here."""
+    """No report is expected here."""
 
     def trouble(self, name: str, status: HealthStatus, detail: str) -> None:
         raise AssertionError(f"{name} is {status}: {detail}")
@@ -166,7 +166,7 @@ def test_what_a_file_says(files: RunFiles) -> None:
 
 
 def test_a_claim_that_somebody_else_holds(files: RunFiles) -> None:
-    """Locked, but not by the process that it names: nobody is taken for its supervisor."""
+    """Locked, but not by the process that it names: no process counts as its supervisor."""
     attempt = new_attempt()
     fd = claim(files.attempts("r"), files.log_name(attempt), facts_of(attempt))
     assert fd is not None

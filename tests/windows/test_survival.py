@@ -57,7 +57,7 @@ sys.exit(int(sys.argv[2]))
 
 @dataclass
 class Life:
-    """What was seen before the daemon was killed."""
+    """The state before the daemon was killed."""
 
     daemon: Daemon
     runs: dict[str, str] = field(default_factory=dict)
@@ -178,7 +178,7 @@ def test_a_killed_shim_takes_its_tree_along(life: Life) -> None:
 
 
 def test_killed_around_the_hand_over_and_a_reboot(life: Life) -> None:
-    """Killed before a shim is told, and after it: in the end the step has run once, whatever that took.
+    """Killed before and after a shim gets the attempt: in the end the step has run once.
 
     The last start is on a machine that was booted again, as far as it can see: what has no owner then is LOST.
     """

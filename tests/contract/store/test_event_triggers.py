@@ -113,12 +113,12 @@ async def test_a_repeated_request_stores_none_anew(store: Store) -> None:
 
 
 async def listening(store: Store) -> None:
-    """Somebody is told of changes, and has been told of nothing so far."""
+    """A listener of changes, which has received none so far."""
     await store.create_workflow(text("ear", triggers=(on(DEFINITION_CHANGED),)), at=NOW)
 
 
 async def told(store: Store) -> list[tuple[str, str, str, int, str]]:
-    """All that was, oldest first: what it is, what was done, and to what."""
+    """All events, oldest first: the type of the definition, the action, and its name."""
     found = []
     for event in await store.events_after(0, up_to=1000):
         assert (event.type, event.source, event.state) == (

@@ -22,7 +22,7 @@ from toband.store.sql import database, schema_revision
 
 
 class Watcher:
-    """Notes what it is told; has so many pieces of ballast to give, of which the last one is enough."""
+    """Records its calls; has so many pieces of ballast to give, of which the last one is enough."""
 
     def __init__(self, ballast: int = 0, enough: bool = True) -> None:
         self.ballast = ballast

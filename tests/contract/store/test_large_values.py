@@ -92,7 +92,7 @@ class TestBytesWritten:
     async def test_a_change_writes_as_much_whatever_the_parameters_and_items(
         self, sql_store: SqlStore, empty_url: str, size: int
     ) -> None:
-        """900 KiB of parameters were written anew with every change: 25 commits a second, for everybody."""
+        """900 KiB of parameters were written again with every change, which left 25 commits a second for all runs."""
         store = sql_store
         await with_workflow(store)
         fresh = new_run(params={"text": "x" * size}, event={**EVENT, "payload": "x" * (size // 15)})

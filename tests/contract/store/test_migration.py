@@ -271,7 +271,7 @@ async def test_workflows_and_answers_are_what_they_were(empty_url: str, old: tup
 
 
 async def test_what_workflows_say_of_retention_is_known(empty_url: str) -> None:
-    """A database of revision 0004 has it in definitions only, which nobody wants to read at every pass."""
+    """A database of revision 0004 has it in definitions only, which are too expensive to read at every pass."""
     rules = {"age": None, "runs": 3, "bytes": 1 << 40}
     definitions: dict[str, list[dict[str, Any]]] = {
         "early": [{}],

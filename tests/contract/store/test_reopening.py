@@ -151,7 +151,7 @@ async def test_nothing_acknowledged_is_lost_by_kill_9(new_store: NewStore, url: 
 
 @pytest.mark.parametrize(("point", "extra"), [("before_commit", 0), ("after_commit", 1)])
 async def test_killed_beside_the_commit(new_store: NewStore, url: str, point: str, extra: int) -> None:
-    """Just before it the change is not there; just behind it the change is, though nobody was told."""
+    """Directly before the commit the change is not stored; directly after it, it is, although no answer was sent."""
     run_id = await started(await new_store())
 
     def run_until_killed() -> int:

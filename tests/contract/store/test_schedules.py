@@ -365,7 +365,7 @@ async def test_those_that_are_over_are_forgotten(store: Store) -> None:
 
 
 async def test_forgetting_many(sql_store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In several transactions, so that nobody has to wait long."""
+    """In several transactions, so that other writers do not wait long."""
     query = schedules._FIND_OVER.limit(2)
     monkeypatch.setattr(schedules, "_FIND_OVER", query)
     for _ in range(5):

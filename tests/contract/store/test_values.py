@@ -253,7 +253,7 @@ async def test_whatever_a_run_holds_comes_back(store: Store, run: Run) -> None:
 
 @dataclass(frozen=True)
 class Move:
-    """A save by somebody who read the run `behind` changes ago."""
+    """A save by a writer who read the run `behind` changes ago."""
 
     behind: int
     state: RunState

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Jobs(job_pb2_grpc.JobServiceServicer):
-    """A job is known by the first key below `jobs:`; one that says BROKEN does not hold."""
+    """A job is known by the first key below `jobs:`; a text with BROKEN is invalid."""
 
     def __init__(self, daemon: FakeDaemon) -> None:
         self._daemon = daemon

@@ -25,7 +25,7 @@ TERMINAL = (
 
 
 class Workflows(Schedules):
-    """A definition is known by its `name:` line; one that says BROKEN does not hold."""
+    """A definition is known by its `name:` line; a text with BROKEN is invalid."""
 
     def __init__(self, daemon: FakeDaemon) -> None:
         self._daemon = daemon

@@ -29,7 +29,7 @@ def test_a_merge_bomb_is_refused(daemon: Daemon) -> None:
 
 
 def test_abandoned_definitions_delay_no_run(daemon: Daemon) -> None:
-    """Eight of them delayed the run of somebody else by 99 s."""
+    """Eight of them delayed another client's run by 99 s."""
     daemon.apply("name: unmoved\ndescription: x\nsteps: {a: {run: echo x}}\n")
     began = time.monotonic()
     daemon.run("unmoved")

@@ -47,7 +47,7 @@ class Host:
         return {each.name: each.detail for each in self.info().health.conditions}
 
     def notices(self) -> list[list[str]]:
-        """What systemd was told since the last call."""
+        """The notifications to systemd since the last call."""
         found = []
         while True:
             try:

@@ -289,7 +289,7 @@ def test_a_process_that_somebody_else_started_is_left_alone(daemon: Daemon, ende
 
 
 def test_what_a_killed_supervisor_left_is_ended(tmp_path: Path) -> None:
-    """Daemon, spawner and shim are killed at once: nobody is left who could have ended the step."""
+    """Daemon, spawner and shim are killed at once: nothing is left that could end the step."""
     with running_daemon(tmp_path / "s", environment={"TOBAN_CGROUP": "off"}) as daemon:
         daemon.apply("name: long\ndescription: x\nsteps: [{name: only, run: exec sleep 600}]\n")
         run_id = daemon.start_run("long")

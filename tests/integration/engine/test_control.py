@@ -29,7 +29,7 @@ PLAN = Plan(Workflow(name="w", title="", labels={}, params={}, env={}, steps={"g
 
 
 class SlowStore:
-    """Has stored a change, and says so only when it is told to."""
+    """A store that commits a change, and reports it only on request."""
 
     def __init__(self) -> None:
         self.run: Run | None = None
@@ -100,7 +100,7 @@ class Scene:
         assert self.actor_.run is not self.store.run
 
     async def after(self, asked: asyncio.Task[Any]) -> Any:
-        """What is answered to somebody who asked before the owner knew."""
+        """The answer to a client who asks before the owner knows of the commit."""
         await asyncio.sleep(0)
         self.store.answers.set()
         return await asked

@@ -95,7 +95,7 @@ finally_timeout: 50ms
 
 
 class Scene:
-    """One case: what is done at random, and what was answered."""
+    """One case: random requests, and their answers."""
 
     def __init__(self, number: int, root: Path, store: SqlStore, rules: Rules) -> None:
         self.rules = rules

@@ -21,7 +21,7 @@ from toband.supervise.launch import unresponsive_shims
 
 @pytest.fixture(autouse=True)
 def _no_shim_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests stop shims themselves, and nobody else is to continue them; those of the watch set it again."""
+    """Tests stop shims themselves, so the watch must not continue them; its own tests switch it on."""
     monkeypatch.setattr(unresponsive_shims, "LOOK_EVERY", 3600.0)
 
 

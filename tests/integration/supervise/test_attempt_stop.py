@@ -66,7 +66,7 @@ async def test_what_a_step_starts_because_it_is_stopped_is_told_to_end_too(
 
 
 async def test_what_a_step_does_to_clean_up_is_not_disturbed(supervision: Supervision) -> None:
-    """It was told to end, and uses other programs to do so in good order."""
+    """A step that runs other programs to end in order after TERM."""
     gate = supervision.gate()
     script = f"""
         trap 'echo begin; sh -c "read x < $1; echo cleaned"; exit 3' TERM
@@ -83,7 +83,7 @@ async def test_what_a_step_does_to_clean_up_is_not_disturbed(supervision: Superv
 
 
 async def test_a_stop_right_after_the_launch_is_not_forgotten(supervision: Supervision) -> None:
-    """An attempt that has no shim yet is void; one whose shim was just told of it gets the signal after that."""
+    """An attempt without a shim is voided; one whose shim has just got it receives the signal afterwards."""
     stopped = void = 0
     until = time.monotonic() + DEADLINE
     while stopped < 5:

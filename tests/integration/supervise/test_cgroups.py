@@ -119,7 +119,7 @@ async def test_a_storm_of_forks_ends_with_its_cgroup(supervision: Supervision) -
 
 
 async def test_shim_and_spawner_killed_together_leave_nothing(supervision: Supervision) -> None:
-    """Without a cgroup nobody could know."""
+    """Without a cgroup this could not be known."""
     seconds = f"600.{int(supervision.place.marker[-8:], 16)}"
     attempt = supervision.launch(python(DAEMONISING, supervision.place.path("pid"), *lurker_argv(seconds)))
     lurker = seen(int(await supervision.appears("pid")))
@@ -232,7 +232,7 @@ async def test_a_cgroup_that_cannot_be_made_is_done_without(opened: Opener, dele
 
 
 async def test_a_limit_that_its_cgroup_cannot_keep_is_refused(opened: Opener, delegated: Cgroups) -> None:
-    """The daemon was told of a controller that is not there any more."""
+    """A controller that the daemon found at its start has disappeared."""
     supervision = await opened(cgroups=delegated._replace(controllers=frozenset({"pids"})))
     ended = await supervision.run(
         shell("echo x >> witness"), attempt=(attempt := new_attempt()), resources=Resources(pids=3)

@@ -255,7 +255,7 @@ async def test_a_spawner_that_cannot_be_started_is_tried_again(supervision: Supe
 async def test_a_spawner_that_dies_at_once_every_time_is_reported(
     supervision: Supervision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Attempts wait for better times, and are told to nobody as failed."""
+    """Attempts wait until a spawner can start, and are not reported as failed."""
     monkeypatch.setenv("TOBAN_FAILPOINTS_SPAWNER", "spawner.asked=kill")
     for shim in await supervision.parked():
         kill(shim)

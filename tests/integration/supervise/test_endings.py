@@ -100,7 +100,7 @@ async def test_a_step_gets_its_arguments_environment_and_workspace_as_they_are(
 
 
 async def test_a_step_inherits_three_descriptors_and_no_signal_settings(opened: Opener) -> None:
-    """Not even what was ignored where the daemon was started, as nohup and a shell's background do."""
+    """Not even signals that were ignored when the daemon was started, as with nohup."""
     before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
         supervision = await opened()

@@ -30,7 +30,7 @@ WITNESSED = "echo x >> witness; echo out; exit 5"
 
 @pytest.fixture
 def armed(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> Armed:
-    """Opens a launcher whose spawner and shims fail as told."""
+    """Opens a launcher whose spawner and shims have these failpoints."""
 
     async def make(failing: str, **how: Any) -> Supervision:
         monkeypatch.setenv("TOBAN_FAILPOINTS_SPAWNER", failing)

@@ -102,7 +102,7 @@ def test_who_died_while_the_spawner_had_no_time_is_not_said_to_have_stayed(
 async def test_requests_left_in_the_socket_of_a_retiring_spawner_do_not_run_twice(
     opened: Opener,
 ) -> None:
-    """The daemon goes away right after it sent them. Whoever claims first, daemon or shim, decides."""
+    """The daemon exits directly after it sent them. The first claim decides, of the daemon or of the shim."""
     first = await opened()
     attempts = [
         first.launch(shell('echo x >> "$1"', f"witness{number}"), attempt=new_attempt(f"s{number}"))

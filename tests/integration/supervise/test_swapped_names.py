@@ -84,7 +84,7 @@ while go_on():
 
 
 class Scene:
-    """A run's directories that nobody may write, and a directory of root's that it may not."""
+    """Directories of a run that no user may write, and a directory of root."""
 
     def __init__(self, place: Place) -> None:
         files = place.files

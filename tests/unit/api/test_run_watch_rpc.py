@@ -17,7 +17,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Restless:
-    """A store with a run of more steps than a page has, which changes whenever somebody looks, or did so until now."""
+    """A store with a run of more steps than a page has, which changes at each read, or did so until now."""
 
     def __init__(self, *, changes: int) -> None:
         self.reads = 0

@@ -29,7 +29,7 @@ FORMS = ["table", "json", "yaml", "name"]
 
 @pytest.fixture
 def evil(daemon: FakeDaemon) -> RunRecord:
-    """All that a client can be told, with the worst in every text."""
+    """All messages that a client can get, with hostile characters in every text."""
     stored = daemon.add_workflow("nightly", f"name: nightly # {EVIL}\n")
     stored.title = stored.description = EVIL
     stored.labels[EVIL] = EVIL

@@ -209,7 +209,7 @@ def test_the_ledger_names_its_runs(cli: Cli, daemon: FakeDaemon) -> None:
 
 
 def test_the_ledger_of_a_subject_tells_how_late_it_was(cli: Cli, daemon: FakeDaemon) -> None:
-    """What it told, it told by an event: the line has no run."""
+    """A reminder is an event: its line has no run."""
     daemon.fires += [
         fire("2026-02-03T00:15:30Z", "FIRED"),
         fire("2026-02-02T00:15:30Z", "CAUGHT_UP"),

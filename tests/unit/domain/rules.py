@@ -126,7 +126,7 @@ def _check_steps(plan: Plan, before: Run, after: Run) -> None:
 
 
 def _check_index(plan: Plan, after: Run) -> None:
-    """What was kept up to date is what would be worked out anew."""
+    """The maintained index equals one that is computed from scratch."""
     steps = after.steps
     assert isinstance(steps, StepMap)
     kept, anew = steps.index, RunIndex(plan, StepMap.of(dict(steps)))

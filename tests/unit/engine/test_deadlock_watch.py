@@ -75,7 +75,7 @@ class Actor:
 
 
 class World:
-    """Runs of workflows as the engine starts them. Steps that got their locks work until they are told to end."""
+    """Runs of workflows as the engine starts them. Steps that have their locks run until the test ends them."""
 
     def __init__(self) -> None:
         self.actors: dict[str, Actor] = {}
@@ -101,7 +101,7 @@ class World:
         return self.actors[run_id].run if run_id in self.actors else None
 
     def settle(self) -> None:
-        """Runs take in what was posted to them."""
+        """Runs process their mailboxes."""
         while self.letters:
             actor, event = self.letters.popleft()
             if actor.run.id not in self.actors:

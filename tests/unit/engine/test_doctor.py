@@ -132,7 +132,7 @@ class Scene:
         await save(cast(Store, self.store), before, replace(run, sequence=before.sequence + 1))
 
     async def examine(self, *, repair: bool = False) -> dict[str, Finding]:
-        """By what was looked at; of several, the worst."""
+        """The worst status of each check."""
         doctor = Doctor(
             store=cast(Store, self.store),
             premises=cast(Premises, self.premises),

@@ -1,4 +1,4 @@
-"""Which workflows an event starts, without keeping everybody else from their work."""
+"""Which workflows an event starts, without blocking the event loop."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Refusing:
 
 
 class Waits:
-    """What was offered to the steps that wait for events."""
+    """The events that were offered to waiting steps."""
 
     def __init__(self) -> None:
         self.offered: list[int] = []

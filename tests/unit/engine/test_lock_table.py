@@ -106,7 +106,7 @@ def test_more_holders_than_fit_are_known_again_after_a_restart_with_a_smaller_si
 
 @dataclass
 class Work:
-    """Takes groups of locks, each after the one before, and frees all of them at its end. It only acts when told."""
+    """Takes groups of locks, each after the one before, and frees all at its end. Acts only when the test says so."""
 
     name: str
     groups: list[set[str]]
@@ -128,7 +128,7 @@ SIZES = st.fixed_dictionaries({name: st.integers(1, 2) for name in "abcdef"})
 def test_all_end_whatever_the_order_and_no_lock_has_too_many_holders(
     wanted: list[tuple[list[set[str]], int]], sizes: dict[str, int], random: object
 ) -> None:
-    """No deadlock as long as each keeps the order of locks, and nobody is forgotten."""
+    """No deadlock as long as all requests keep the order of locks, and no request is forgotten."""
     table = LockTable(sizes)
     works: dict[str, Work] = {}
     for number, (groups, priority) in enumerate(wanted):

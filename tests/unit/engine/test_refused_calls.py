@@ -1,4 +1,4 @@
-"""Refused calls: told apart up to a limit, counted beyond it."""
+"""Refused calls: listed separately up to a limit, counted beyond it."""
 
 from __future__ import annotations
 

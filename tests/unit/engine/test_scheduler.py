@@ -167,7 +167,7 @@ class Scene:
         await wait_for(lambda: len(self.alarm.at) >= times, "nobody set the alarm")
 
     async def later(self, seconds: float) -> None:
-        """The clock goes on, and somebody looks."""
+        """Advances the clock and lets the scheduler run."""
         self.clock.advance(seconds)
         before = len(self.alarm.at)
         self.alarm.ring()

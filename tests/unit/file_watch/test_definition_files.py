@@ -51,7 +51,7 @@ def test_places_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_a_place_that_is_moved_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its files are not found any more, and nobody may take them for removed."""
+    """Its files cannot be found, but must not count as removed."""
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "a.yaml").write_text("x")

@@ -64,7 +64,7 @@ class Scene:
         return self._follower.turn()
 
     def after(self, seconds: float, **kinds: NotificationKind) -> list[tuple[str, str]]:
-        """What is told when these have happened to files so much later."""
+        """The changes reported when these have happened to files so much later."""
         batches = self.batches_after(seconds, *kinds.items())
         return [(Path(one.path).name, one.change.value) for each in batches for one in each.changes]
 

@@ -32,7 +32,7 @@ if sys.platform == "linux":
     NOTIFIERS: list[New] = [Inotify, Native]
 
     class Held(Inotify):
-        """Reads nothing while it is held: what happens meanwhile is told together, however long it takes."""
+        """Reads nothing while it is held: changes meanwhile are reported together, however long it takes."""
 
         def __init__(self, own: OwnFiles = NO_FILES) -> None:
             super().__init__(own)
@@ -67,7 +67,7 @@ Put = Callable[[Path], None]
 
 
 class Watching:
-    """What was told so far, by declared path."""
+    """The reported changes by declared path."""
 
     def __init__(self, notifier: New, own: OwnFiles = NO_FILES) -> None:
         self.paths = WatchedPaths(self._new, own)
@@ -112,7 +112,7 @@ class Watching:
         return self.notifier.watched
 
     async def after(self, *expected: Change, watch: Path, base: Path | None = None) -> None:
-        """Waits until these were told of a watch; that nothing else was is checked once all is quiet."""
+        """Waits until these changes of a watch were reported, and checks at the end that there were no others."""
         await wait_for(lambda: set(expected) <= set(self.of(watch, base)), f"{expected} of {watch}")
         await self.settle()
         found = self.of(watch, base)
@@ -159,8 +159,8 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def put(outside: Path) -> Put:
-    """Files that come with all that is in them: one that is created and then written to is two changes, and is told
-    twice where the machine pauses in between."""
+    """Files that come with all that is in them: one that is created and then written to is two changes, and is
+    reported twice if the machine pauses in between."""
 
     def put(path: Path) -> None:
         (outside / "file").write_text("x")

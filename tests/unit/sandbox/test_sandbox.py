@@ -91,7 +91,7 @@ async def test_what_stops_the_daemon_is_left_to_the_daemon(sandbox: ProcessSandb
 
 
 async def test_abandoned_requests_release_their_slot(sandbox: ProcessSandbox) -> None:
-    """Eight that nobody waits for any more delay no other."""
+    """Eight abandoned requests delay no other."""
     abandoned = [asyncio.create_task(sandbox.call(sum, FOREVER, key=f"{number}", seconds=1000)) for number in range(8)]
     await wait_for(lambda: len(sandbox.pids) == 2, "two of them are under way")
     for task in abandoned:

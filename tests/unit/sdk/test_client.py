@@ -229,7 +229,7 @@ async def _pass_on(source: socket.socket, sink: socket.socket) -> None:
 
 
 async def test_a_daemon_that_is_slow_to_greet_is_there(daemon: FakeDaemon) -> None:
-    """A busy machine is no reason to say that nobody answers."""
+    """A slow answer on a busy machine is not a missing daemon."""
     if sys.platform == "win32":
         pytest.skip("there are no such sockets")
     loop = asyncio.get_running_loop()

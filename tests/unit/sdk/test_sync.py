@@ -135,7 +135,7 @@ with SyncClient(sys.argv[1]) as client:
 def test_ctrl_c_strikes_while_a_call_is_handed_over(
     daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Neither a coroutine that nobody awaits is left, nor a stream that nobody reads."""
+    """No coroutine is left without an await, and no stream without a reader."""
     record = daemon.add_run("x")
     with SyncClient(daemon.address) as client:
         changes = client.watch_run(record.run.id)

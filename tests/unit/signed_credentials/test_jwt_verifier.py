@@ -111,7 +111,7 @@ async def test_an_expired_token_is_told_and_clocks_may_differ_a_little(verifier:
 
 
 class _Provider(BaseHTTPRequestHandler):
-    """Serves the keys, counts how often, and can be told to fail."""
+    """Serves the keys, counts the requests, and fails on demand."""
 
     keys = b""
     asked = 0

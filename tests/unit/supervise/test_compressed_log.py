@@ -262,7 +262,7 @@ def test_what_is_no_gzip_of_ours_is_torn(tmp_path: Path) -> None:
 
 
 async def test_a_header_that_tells_too_few_bytes_is_damage(files: RunFiles, logs: LogReader) -> None:
-    """The log went on behind the end that the header told, and the next page was refused as no position in it."""
+    """The log continued behind the end in its header, so the position of the next page was refused."""
     with WrittenLog(files) as log:
         log.print(*[(LogKind.STDOUT, b"%03d" % number) for number in range(100)])
         log.end()

@@ -41,7 +41,7 @@ async def archive(files: RunFiles) -> AsyncIterator[RunArchive]:
 
 
 def written(files: RunFiles, size: int = 10_000, *, end: bool = True) -> Attempt:
-    """The attempt of a log that nobody writes to any more."""
+    """The attempt of a finished log."""
     with WrittenLog(files) as log:
         log.print((LogKind.STDOUT, b"x" * size))
         if end:

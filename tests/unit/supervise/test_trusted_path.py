@@ -34,7 +34,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Path]:
-    """Where the current directory is, so that it can be told from others."""
+    """Identifies the current directory."""
     before = os.getcwd()
     yield tmp_path.resolve()
     os.chdir(before)
