@@ -22,7 +22,20 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 STAMP = "toban-setup.json"
 SHOWN = 25
 # What a wheel is made of.
-PARTS = ("pyproject.toml", "README.md", "LICENSE", "scripts/lib/man_pages.py", "client", "daemon", "service-files")
+PARTS = (
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "scripts/lib/build_hook.py",
+    "scripts/lib/console_build.py",
+    "scripts/lib/man_pages.py",
+    "scripts/lib/node_program.py",
+    "client",
+    "daemon",
+    "service-files",
+)
+# Directories in these parts that the build makes.
+MADE = ("__pycache__", "node_modules", ".node", "static")
 
 # Facts about an interpreter that are needed before it is used.
 _FACTS = (
@@ -229,7 +242,7 @@ def _parts() -> List[str]:
     found = [part for part in PARTS if os.path.isfile(f"{ROOT}/{part}")]
     for part in PARTS:
         for parent, directories, files in os.walk(f"{ROOT}/{part}"):
-            directories[:] = [name for name in directories if name != "__pycache__"]
+            directories[:] = [name for name in directories if name not in MADE]
             found += [os.path.relpath(f"{parent}/{name}", ROOT) for name in files]
     return sorted(found)
 

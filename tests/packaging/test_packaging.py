@@ -111,6 +111,8 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     for needed in (
+        "toban/gateway/static/index.html",
+        "toban/gateway/static/licences.txt",
         "toban/py.typed",
         "toban/service_files/systemd/toband.service",
         "toban/service_files/systemd/toband.service.d/hardening.conf",
@@ -148,7 +150,10 @@ def test_the_descriptions_for_the_package_index_are_valid(wheel: Path, tmp_path:
     assert checked.returncode == 0, checked.stdout + checked.stderr
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "scripts/lib/man_pages.py", "service-files/systemd/toband.service", "LICENSE"} <= names
+    assert {"pyproject.toml", "scripts/lib/build_hook.py", "service-files/systemd/toband.service", "LICENSE"} <= names
+    # The built console is there, and what built it is not.
+    assert {"client/console/src/main.tsx", "client/toban/gateway/static/index.html"} <= names
+    assert not any("node_modules" in name for name in names)
 
 
 def test_the_installed_wheel_runs_without_the_source_tree(installed: Path, tmp_path: Path) -> None:
