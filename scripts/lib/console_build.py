@@ -11,8 +11,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -55,9 +55,7 @@ def build() -> Path:
     """Builds the console, unless these sources were. Returns its directory. Raises BuildError and NodeError."""
     if is_current():
         return BUILT
-    with open(SOURCES / "package.json", "rb") as lock:
-        # One build at a time; the kernel releases the lock when this process ends.
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _one_at_a_time("package.json"):
         if is_current():
             return BUILT
         began = time.monotonic()
@@ -109,6 +107,19 @@ def sources_digest() -> str:
 
 def install(node: Path) -> None:
     """Installs the packages of the lock file, unless they are."""
+    with _one_at_a_time("package-lock.json"):
+        _install(node)
+
+
+@contextmanager
+def _one_at_a_time(name: str) -> Iterator[None]:
+    """Of all processes that use this file of the sources; the kernel releases the lock when one ends."""
+    with open(SOURCES / name, "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _install(node: Path) -> None:
     lock = SOURCES / "package-lock.json"
     installed = SOURCES / "node_modules" / ".toban-lock"
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()

@@ -346,7 +346,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Creates or updates workflows and jobs in one transaction, or with `validate_only` shows what it would do.
+         * Creates or updates workflows and jobs in one transaction; `validate_only` stores nothing.
          * @description Needs the role editor.
          */
         post: operations["applyDefinitions"];

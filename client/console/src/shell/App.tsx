@@ -7,7 +7,7 @@ import { sessionQuery } from "~/api/session";
 import { useStream } from "~/api/stream";
 import { ErrorNotice } from "~/parts/ErrorNotice";
 import { Loading } from "~/parts/Loading";
-import { LoginPage } from "./LoginPage";
+import { hasCode, LoginPage } from "./LoginPage";
 import { router } from "./routes";
 
 /** What was refused is refused again; only an answer that never came is worth asking for twice. */
@@ -33,6 +33,7 @@ function Door() {
   const queries = useQueryClient();
   const session = useQuery(sessionQuery);
   useEffect(() => onSessionOver(() => queries.setQueryData(sessionQuery.queryKey, null)), [queries]);
+  if (hasCode()) return <LoginPage />;
   if (session.data) return <Inside />;
   if (session.data === null) return <LoginPage />;
   if (session.error) {

@@ -8,27 +8,34 @@ import { shellMessages } from "./messages";
 
 /** The code of a link that `toban web` printed: behind the #, so that no server and no log sees it. */
 function takeCode(): string | null {
-  const code = new URLSearchParams(window.location.hash.slice(1)).get("code");
-  if (code) window.history.replaceState(null, "", window.location.pathname + window.location.search);
-  return code;
+  const { pathname, search, hash } = window.location;
+  const found = new URLSearchParams(hash.slice(1)).get("code");
+  if (found || pathname === "/login")
+    window.history.replaceState(null, "", pathname === "/login" ? "/" : pathname + search);
+  return found;
 }
 
-const code = takeCode();
-let codeIsSpent = code === null;
+let code = takeCode();
+
+/** Whether a link was opened that is not used yet: it logs in even if somebody is. */
+export function hasCode(): boolean {
+  return code !== null;
+}
 
 export function LoginPage() {
   const t = useMessages(shellMessages);
   const queries = useQueryClient();
   const [token, setToken] = useState("");
-  const [busy, setBusy] = useState(!codeIsSpent);
+  const [busy, setBusy] = useState(hasCode);
   const [codeFailed, setCodeFailed] = useState(false);
   const [error, setError] = useState<unknown>();
 
   useEffect(() => {
     document.title = "Toban";
-    if (codeIsSpent || code === null) return;
-    codeIsSpent = true;
-    logInWithCode(code)
+    if (code === null) return;
+    const given = code;
+    code = null;
+    logInWithCode(given)
       .then(() => queries.resetQueries())
       .catch(() => setCodeFailed(true))
       .finally(() => setBusy(false));

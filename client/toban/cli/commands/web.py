@@ -80,6 +80,8 @@ def web(
     with doing("serve the console"):
         endpoint = resolve(here.server, here.context, given=given)
     server = _listening(WebServer, settings, endpoint)
+    if not api_only:
+        prepare_console()
     with contextlib.suppress(KeyboardInterrupt):
         server.run(lambda: _announce(server, link=not no_link, browser=open_, quiet=here.quiet))
 
@@ -91,6 +93,14 @@ def check_web_installed(what: str) -> None:
         raise Failure(
             f"cannot {what}: {', '.join(missing)} is not installed", Exit.USAGE, hint="pip install 'toban[web]'"
         )
+
+
+def prepare_console() -> None:
+    """Builds the console of a checkout, once after each change."""
+    from toban.gateway.console_checkout import build_console
+
+    if not build_console():
+        complain("toban: the console is not built; the HTTP API is served without it")
 
 
 def _listening(kind: type[WebServer], settings: WebSettings, endpoint: Endpoint) -> WebServer:
