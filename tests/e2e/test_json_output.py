@@ -71,7 +71,7 @@ ONCE = {
         "runs artifacts",
     ),
     *("dead-letters discard", "dead-letters requeue", "schedules cancel", "system drain", "system resume"),
-    *("secrets grant", "secrets revoke", "secrets delete"),
+    *("secrets grant", "secrets revoke", "secrets delete", "hooks create", "hooks delete"),
     *("access init", "tokens create", "tokens revoke", "sessions create", "sessions revoke", "restore"),
     *("context add", "context rename", "context remove", "context show"),
 }
@@ -237,6 +237,13 @@ def events_and_schedules(check: Checked) -> None:
     check("schedules show", made["id"])
     assert check("schedules cancel", made["id"])[0]["state"] == "cancelled"
     assert check("schedules cancel", "--subject", "issue-1")["cancelled"] == 0
+    hook = check("hooks create", "shop", "--event", "ORDER_PAID", "--form", "hmac", "-p", "order=body.id")
+    assert (hook["hook"]["form"], hook["hook"]["params"]) == ("hmac", {"order": "body.id"})
+    assert [each["name"] for each in check("hooks list")] == ["shop"]
+    assert check("hooks show", "shop") == hook["hook"]
+    assert check("hooks delete", "shop") == [{"name": "shop", "outcome": "deleted"}]
+    check.table("hooks create", "shop", "--event", "ORDER_PAID")
+    check.table("hooks delete", "shop")
 
 
 def the_daemon(check: Checked, tmp_path: Path) -> None:

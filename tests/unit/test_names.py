@@ -45,6 +45,7 @@ MODULES = {
     "event_triggers": (2, "definition and store: the triggers of a workflow"),
     "events": (5, "port, store, engine, SDK and command"),
     "health": (2, "port and engine"),
+    "hooks": (5, "port, store, engine, SDK and command"),
     "host": (2, "port and adapter"),
     "ids": (2, "port and store"),
     "jobs": (2, "SDK and command"),

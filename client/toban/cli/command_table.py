@@ -43,6 +43,7 @@ SECTIONS: Final = {
         ProgramEntry("schedules", "Show and cancel schedules of subjects.", "schedules"),
         ProgramEntry("emit", "Emit an event, and show the runs that it started.", "emit"),
         ProgramEntry("events", "Show events and the runs that they start.", "events"),
+        ProgramEntry("hooks", "Let deliveries of other systems start workflows.", "hooks"),
     ),
     "Daemon": (
         ProgramEntry("dev", "Run a daemon in the foreground, to try things out.", "dev"),

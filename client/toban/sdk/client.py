@@ -17,6 +17,7 @@ from toban.sdk.dead_letters import DeadLetterCalls
 from toban.sdk.endpoint import resolve
 from toban.sdk.errors import NotFound
 from toban.sdk.events import EventCalls
+from toban.sdk.hooks import HookCalls
 from toban.sdk.jobs import JobCalls
 from toban.sdk.runs import RunCalls
 from toban.sdk.schedules import ScheduleCalls
@@ -39,6 +40,7 @@ class Client(
     ScheduleCalls,
     DeadLetterCalls,
     SecretCalls,
+    HookCalls,
     SystemCalls,
     AccessCalls,
 ):

@@ -235,6 +235,11 @@ class SyncClient(Blocking[Client]):
     grant_secret = blocking(Client.grant_secret)
     revoke_secret_grant = blocking(Client.revoke_secret_grant)
     rotate_secrets_key = blocking(Client.rotate_secrets_key)
+    create_hook = blocking(Client.create_hook)
+    get_hook = blocking(Client.get_hook)
+    list_hooks = iterating(Client.list_hooks)
+    delete_hook = blocking(Client.delete_hook)
+    deliver_hook = blocking(Client.deliver_hook)
 
     get_info = blocking(Client.get_info)
     get_config = blocking(Client.get_config)

@@ -39,6 +39,8 @@ class _IdentityKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Identity
     """A signed token of a configured issuer."""
     IDENTITY_KIND_STEP: _IdentityKind.ValueType  # 6
     """A process of a step."""
+    IDENTITY_KIND_HOOK: _IdentityKind.ValueType  # 7
+    """The sender of a delivery to a hook, by its signature."""
 
 class IdentityKind(_IdentityKind, metaclass=_IdentityKindEnumTypeWrapper):
     """How an identity was established."""
@@ -55,6 +57,8 @@ IDENTITY_KIND_ISSUER: IdentityKind.ValueType  # 5
 """A signed token of a configured issuer."""
 IDENTITY_KIND_STEP: IdentityKind.ValueType  # 6
 """A process of a step."""
+IDENTITY_KIND_HOOK: IdentityKind.ValueType  # 7
+"""The sender of a delivery to a hook, by its signature."""
 Global___IdentityKind: _TypeAlias = IdentityKind  # noqa: Y015
 
 class _TokenState:

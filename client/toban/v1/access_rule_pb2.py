@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atoban/v1/access_rule.proto\x12\x08toban.v1\x1a google/protobuf/descriptor.proto\"\x7f\n\nAccessRule\x12\x1c\n\x04role\x18\x01 \x01(\x0e\x32\x0e.toban.v1.Role\x12$\n\x06target\x18\x02 \x01(\x0e\x32\x14.toban.v1.CallTarget\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\r\n\x05steps\x18\x04 \x01(\x08\x12\x0f\n\x07\x61udited\x18\x05 \x01(\x08*a\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_VIEWER\x10\x01\x12\x11\n\rROLE_OPERATOR\x10\x02\x12\x0f\n\x0bROLE_EDITOR\x10\x03\x12\x0e\n\nROLE_ADMIN\x10\x04*\xad\x02\n\nCallTarget\x12\x1b\n\x17\x43\x41LL_TARGET_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43\x41LL_TARGET_NONE\x10\x01\x12\x16\n\x12\x43\x41LL_TARGET_DAEMON\x10\x02\x12\x18\n\x14\x43\x41LL_TARGET_WORKFLOW\x10\x03\x12\x13\n\x0f\x43\x41LL_TARGET_RUN\x10\x04\x12!\n\x1d\x43\x41LL_TARGET_PROCESS_EXECUTION\x10\x05\x12\x1b\n\x17\x43\x41LL_TARGET_DEAD_LETTER\x10\x06\x12\x18\n\x14\x43\x41LL_TARGET_SCHEDULE\x10\x07\x12\x15\n\x11\x43\x41LL_TARGET_EVENT\x10\x08\x12\x1b\n\x17\x43\x41LL_TARGET_DEFINITIONS\x10\t\x12\x17\n\x13\x43\x41LL_TARGET_VISIBLE\x10\n:F\n\x06\x61\x63\x63\x65ss\x12\x1e.google.protobuf.MethodOptions\x18\x80\x90\x03 \x01(\x0b\x32\x14.toban.v1.AccessRuleB/\n\x08toban.v1B\x0f\x41\x63\x63\x65ssRuleProtoP\x01Z\x10toban/v1;tobanv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atoban/v1/access_rule.proto\x12\x08toban.v1\x1a google/protobuf/descriptor.proto\"\x8f\x01\n\nAccessRule\x12\x1c\n\x04role\x18\x01 \x01(\x0e\x32\x0e.toban.v1.Role\x12$\n\x06target\x18\x02 \x01(\x0e\x32\x14.toban.v1.CallTarget\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\r\n\x05steps\x18\x04 \x01(\x08\x12\x0f\n\x07\x61udited\x18\x05 \x01(\x08\x12\x0e\n\x06signed\x18\x06 \x01(\x08*a\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_VIEWER\x10\x01\x12\x11\n\rROLE_OPERATOR\x10\x02\x12\x0f\n\x0bROLE_EDITOR\x10\x03\x12\x0e\n\nROLE_ADMIN\x10\x04*\xc3\x02\n\nCallTarget\x12\x1b\n\x17\x43\x41LL_TARGET_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43\x41LL_TARGET_NONE\x10\x01\x12\x16\n\x12\x43\x41LL_TARGET_DAEMON\x10\x02\x12\x18\n\x14\x43\x41LL_TARGET_WORKFLOW\x10\x03\x12\x13\n\x0f\x43\x41LL_TARGET_RUN\x10\x04\x12!\n\x1d\x43\x41LL_TARGET_PROCESS_EXECUTION\x10\x05\x12\x1b\n\x17\x43\x41LL_TARGET_DEAD_LETTER\x10\x06\x12\x18\n\x14\x43\x41LL_TARGET_SCHEDULE\x10\x07\x12\x15\n\x11\x43\x41LL_TARGET_EVENT\x10\x08\x12\x1b\n\x17\x43\x41LL_TARGET_DEFINITIONS\x10\t\x12\x17\n\x13\x43\x41LL_TARGET_VISIBLE\x10\n\x12\x14\n\x10\x43\x41LL_TARGET_HOOK\x10\x0b:F\n\x06\x61\x63\x63\x65ss\x12\x1e.google.protobuf.MethodOptions\x18\x80\x90\x03 \x01(\x0b\x32\x14.toban.v1.AccessRuleB/\n\x08toban.v1B\x0f\x41\x63\x63\x65ssRuleProtoP\x01Z\x10toban/v1;tobanv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +33,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'toban.v1.access_rule_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\010toban.v1B\017AccessRuleProtoP\001Z\020toban/v1;tobanv1'
-  _globals['_ROLE']._serialized_start=203
-  _globals['_ROLE']._serialized_end=300
-  _globals['_CALLTARGET']._serialized_start=303
-  _globals['_CALLTARGET']._serialized_end=604
-  _globals['_ACCESSRULE']._serialized_start=74
-  _globals['_ACCESSRULE']._serialized_end=201
+  _globals['_ROLE']._serialized_start=220
+  _globals['_ROLE']._serialized_end=317
+  _globals['_CALLTARGET']._serialized_start=320
+  _globals['_CALLTARGET']._serialized_end=643
+  _globals['_ACCESSRULE']._serialized_start=75
+  _globals['_ACCESSRULE']._serialized_end=218
 # @@protoc_insertion_point(module_scope)

@@ -76,6 +76,8 @@ class _CallTargetEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallTarget
     """The workflows and jobs that the request defines."""
     CALL_TARGET_VISIBLE: _CallTarget.ValueType  # 10
     """Whatever the identity may see: the answer leaves out everything else."""
+    CALL_TARGET_HOOK: _CallTarget.ValueType  # 11
+    """The hook that `field` names, as its workflow: refused to every narrowed identity if it emits events."""
 
 class CallTarget(_CallTarget, metaclass=_CallTargetEnumTypeWrapper):
     """What a call is about. An identity that is narrowed to some workflows may call only for those."""
@@ -101,6 +103,8 @@ CALL_TARGET_DEFINITIONS: CallTarget.ValueType  # 9
 """The workflows and jobs that the request defines."""
 CALL_TARGET_VISIBLE: CallTarget.ValueType  # 10
 """Whatever the identity may see: the answer leaves out everything else."""
+CALL_TARGET_HOOK: CallTarget.ValueType  # 11
+"""The hook that `field` names, as its workflow: refused to every narrowed identity if it emits events."""
 Global___CallTarget: _TypeAlias = CallTarget  # noqa: Y015
 
 @_typing.final
@@ -114,6 +118,7 @@ class AccessRule(_message.Message):
     FIELD_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     AUDITED_FIELD_NUMBER: _builtins.int
+    SIGNED_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     """The least role. Unspecified: every identity."""
     target: Global___CallTarget.ValueType
@@ -123,6 +128,8 @@ class AccessRule(_message.Message):
     """A step may call it with the token of its attempt, for itself and for what it started."""
     audited: _builtins.bool
     """The call changes something, and is recorded in the audit log."""
+    signed: _builtins.bool
+    """The request carries a signature, which is its only credential: the call needs no other, and none counts."""
     def __init__(
         self,
         *,
@@ -131,10 +138,11 @@ class AccessRule(_message.Message):
         field: _builtins.str = ...,
         steps: _builtins.bool = ...,
         audited: _builtins.bool = ...,
+        signed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audited", b"audited", "field", b"field", "role", b"role", "steps", b"steps", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audited", b"audited", "field", b"field", "role", b"role", "signed", b"signed", "steps", b"steps", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

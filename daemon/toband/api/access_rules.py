@@ -51,6 +51,7 @@ def _own(name: str, method: Any) -> AccessRule | None:
         field=rule.field,
         steps=rule.steps,
         audited=rule.audited,
+        signed=rule.signed,
     )
 
 

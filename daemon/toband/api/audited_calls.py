@@ -85,7 +85,10 @@ class AuditedCalls:
         request: Message | None = None,
     ) -> None:
         """Records the error of a call if it is a refusal."""
-        if isinstance(error, InvalidCredentialError | NotPermittedError):
+        detail = ""
+        if isinstance(error, InvalidCredentialError):
+            reason, detail = error.reason.value, error.detail
+        elif isinstance(error, NotPermittedError):
             reason = error.reason.value
         elif isinstance(error, NotApproverError):
             reason = NOT_AN_APPROVER
@@ -101,6 +104,7 @@ class AuditedCalls:
                 target=target_of(rule, request) if rule is not None and request is not None else "",
                 outcome=AuditOutcome.REFUSED,
                 reason=reason,
+                detail=_cut(detail),
                 request_id=_cut(str(getattr(request, "request_id", ""))),
             )
         )

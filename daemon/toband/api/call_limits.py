@@ -18,6 +18,7 @@ from toban.v1 import (
     access_pb2,
     dead_letter_pb2,
     event_pb2,
+    hook_pb2,
     job_pb2,
     run_pb2,
     schedule_pb2,
@@ -35,6 +36,7 @@ SERVED = (
     event_pb2.DESCRIPTOR.services_by_name["EventService"],
     schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"],
     secret_pb2.DESCRIPTOR.services_by_name["SecretService"],
+    hook_pb2.DESCRIPTOR.services_by_name["HookService"],
     system_pb2.DESCRIPTOR.services_by_name["SystemService"],
 )
 """The services of Toban."""
@@ -75,11 +77,11 @@ _LANES: Mapping[str, str] = {
         PreviewSchedule ExplainSchedule ListFires GetJob ListJobs GetRun GetCurrentRun ListRuns FindIds
         ListProcessExecutions GetProcessExecution ListArtifacts ListDeadLetters GetDeadLetter GetEvent ListEvents
         GetSchedule ListSchedules InterpretTime ListLocks GetSecret ListSecrets ListTokens
-        ListSessions ListAuditEntries List
+        ListSessions ListAuditEntries GetHook ListHooks List
     """,
     "write": """
         StartRun RetryRun RunJob RequeueDeadLetter EmitEvent CreateSchedule SetSecret DeleteSecret GrantSecret
-        RevokeSecretGrant CreateToken CreateSession
+        RevokeSecretGrant CreateToken CreateSession CreateHook DeleteHook DeliverHook
     """,
     "heavy": """
         CreateWorkflow UpdateWorkflow DeleteWorkflow ValidateWorkflow RestoreWorkflowVersion ApplyDefinitions CreateJob

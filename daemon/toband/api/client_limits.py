@@ -37,6 +37,11 @@ class ClientLimits:
             self._rates = CallRates(rate=limits.request_rate, burst=limits.request_burst)
         self._limits = limits
 
+    @property
+    def failed_logins(self) -> int:
+        """Failures of a source that have no consequences."""
+        return self._limits.failed_logins
+
     async def identified(self, peer: str, presented: bool, identify: Callable[[], Awaitable[Identity]]) -> Identity:
         """The identity of a caller. `presented`: it has a credential, which the source may not guess.
 

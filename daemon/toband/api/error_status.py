@@ -33,18 +33,21 @@ from toband.api.call_limits import TooManyCallsError
 from toband.api.definition_messages import problem
 from toband.api.request_errors import InvalidFieldError, SlowClientError, UnclearTimeError, UnreadableRequestError
 from toband.engine import errors
+from toband.engine.hooks.hook_admin import InvalidHookError
 from toband.engine.secrets.secret_admin import InvalidSecretError
 from toband.ports import (
     ActiveRunError,
     ConflictError,
     DeadLetterClosedError,
     EtagMismatchError,
+    HookExistsError,
     JobInUseError,
     RequestReusedError,
     RunGoneError,
     SealError,
     SecretKeyError,
     SecretNotFoundError,
+    SecretNotGrantedError,
     SecretUnavailableError,
     StoreError,
     StoreFullError,
@@ -91,6 +94,7 @@ RULES: Mapping[type[Exception], Rule] = {
     errors.ScheduleNotFoundError: Rule(NOT_FOUND, "SCHEDULE_NOT_FOUND", {"schedule_id": "schedule_id"}),
     errors.TokenNotFoundError: Rule(NOT_FOUND, "TOKEN_NOT_FOUND", {"token": "token"}),
     errors.SessionNotFoundError: Rule(NOT_FOUND, "SESSION_NOT_FOUND", {"session": "session"}),
+    errors.HookNotFoundError: Rule(NOT_FOUND, "HOOK_NOT_FOUND", {"hook": "name"}),
     SecretNotFoundError: Rule(NOT_FOUND, "SECRET_NOT_FOUND", {"secret": "name"}),
     errors.LogExpiredError: Rule(OUT_OF_RANGE, "LOG_EXPIRED", {"process_execution_id": "attempt_id", "step": "step"}),
     # Refused however often it is asked for.
@@ -116,6 +120,7 @@ RULES: Mapping[type[Exception], Rule] = {
         PERMISSION_DENIED, "NOT_AN_APPROVER", {"step": "step", "caller": "caller", "approvers": "approvers"}
     ),
     TokenExistsError: Rule(ALREADY_EXISTS, "TOKEN_EXISTS", {"token": "args"}, "token {error.args[0]!r} already exists"),
+    HookExistsError: Rule(ALREADY_EXISTS, "HOOK_EXISTS", {"hook": "args"}, "hook {error.args[0]!r} already exists"),
     # In another state than it must be.
     errors.RunTerminalError: Rule(
         FAILED_PRECONDITION, "RUN_ALREADY_TERMINAL", {"run_id": "run.id", "state": "run.state.value"}
@@ -138,6 +143,7 @@ RULES: Mapping[type[Exception], Rule] = {
     errors.ZoneGoneError: Rule(
         FAILED_PRECONDITION, "TIME_ZONE_NOT_FOUND", {"schedule_id": "schedule_id", "timezone": "zone"}
     ),
+    SecretNotGrantedError: Rule(FAILED_PRECONDITION, "SECRET_NOT_GRANTED", {"secret": "name", "workflow": "workflow"}),
     SecretUnavailableError: Rule(FAILED_PRECONDITION, "SECRET_UNAVAILABLE", {"secret": "name"}),
     SecretKeyError: Rule(FAILED_PRECONDITION, "SECRETS_KEY_UNUSABLE"),
     SealError: Rule(FAILED_PRECONDITION, "SECRETS_KEY_UNUSABLE", {"place": "place"}),
@@ -266,6 +272,10 @@ def _invalid(reason: str, message: str, violations: Sequence[Any]) -> status_pb2
     return _make(INVALID_ARGUMENT, message, reason, bad)
 
 
+def _invalid_field(field: str, error: Exception) -> status_pb2.Status:
+    return _invalid("INVALID_ARGUMENT", f"{field}: {error}", [(field, str(error))])
+
+
 def _add_violation(bad: Any, field: str, text: str) -> None:
     bad.field_violations.add(field=_cut(field), description=_cut(text))
 
@@ -295,6 +305,9 @@ _SPECIAL: Mapping[type[BaseException], Callable[[Any], status_pb2.Status]] = {
     ParamError: _invalid_params,
     InvalidFieldError: lambda error: _invalid("INVALID_ARGUMENT", f"{error.args[0]}: {error.args[1]}", [error.args]),
     InvalidSecretError: lambda error: _invalid(
+        "INVALID_ARGUMENT", f"{error.field}: {error}", [(error.field, str(error))]
+    ),
+    InvalidHookError: lambda error: _invalid(
         "INVALID_ARGUMENT", f"{error.field}: {error}", [(error.field, str(error))]
     ),
     UnclearTimeError: lambda error: _invalid("TIME_NOT_UNDERSTOOD", error.args[1], [error.args]),

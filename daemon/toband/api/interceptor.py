@@ -20,7 +20,7 @@ from toband.api.handler import Context, abort
 from toband.api.request_errors import InvalidFieldError, SlowClientError, UnreadableRequestError
 from toband.api.step_requests import mask_request
 from toband.domain.access_rule import AccessRule
-from toband.domain.identity import Identity
+from toband.domain.identity import UNVERIFIED_DELIVERY, Identity
 from toband.engine.access import call_identity
 from toband.engine.access.authentication import Authenticator, Credentials
 from toband.engine.access.door import Door
@@ -181,7 +181,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if self._gate.rules.get(method) is None:
             return None
         try:
-            identity = await self._identified(context)
+            identity = await self._identified(method, context)
         except Exception as error:
             self._gate.audit.refused(error, method, None, self._source(context))
             await abort(context, error)
@@ -204,7 +204,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         # The task ends with the call, however that ends.
         cast("asyncio.Task[Any]", asyncio.current_task()).add_done_callback(over)
 
-    async def _identified(self, context: Context) -> Identity:
+    async def _identified(self, method: str, context: Context) -> Identity:
+        if _is_signed(self._gate.rules.get(method)):
+            return await self._gate.limits.identified(_peer(context), False, _unverified)
         credentials = _credentials(context)
         return await self._gate.limits.identified(
             _peer(context),
@@ -243,7 +245,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         try:
             request = _parsed(raw, handler.request_deserializer)
             if rule is not None and identity is not None:
-                await self._mask(method, request, context)
+                if not rule.signed:  # nothing may change what is signed
+                    await self._mask(method, request, context)
                 await self._gate.permissions.check(identity, rule, request)
         except Exception as error:
             self._gate.audit.refused(error, method, identity, call_identity.source(), rule, request)
@@ -299,6 +302,14 @@ def _at_expiry(identity: Identity | None, end: _End) -> asyncio.TimerHandle | No
 
 async def _told(lost: Coroutine[Any, Any, NotPermittedError], over: Callable[[NotPermittedError], None]) -> None:
     over(await lost)
+
+
+def _is_signed(rule: AccessRule | None) -> bool:
+    return rule is not None and rule.signed
+
+
+async def _unverified() -> Identity:
+    return UNVERIFIED_DELIVERY
 
 
 def _credentials(context: Context) -> Credentials:

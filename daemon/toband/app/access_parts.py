@@ -86,6 +86,11 @@ class AccessParts:
         self._lanes.use(calls=limits.calls_per_identity, streams=limits.streams_per_identity)
         self._limits.use(limits)
 
+    @property
+    def failed_logins(self) -> int:
+        """Failures of a source that have no consequences."""
+        return self._limits.failed_logins
+
     def _configured(self, config: Config) -> list[ConfiguredToken]:
         found = list(config.access_tokens)
         if self._admin is not None:

@@ -38,6 +38,8 @@ from toband.engine.execution.step_rules import StepRules
 from toband.engine.health.admission import Admission
 from toband.engine.health.doctor import Doctor
 from toband.engine.health.health_conditions import Health
+from toband.engine.hooks.hook_admin import HookAdmin
+from toband.engine.hooks.hook_deliveries import HookDeliveries
 from toband.engine.retention.collector import RetentionCollector
 from toband.engine.retention.retention_policy import Rules
 from toband.engine.retention.row_retention import RowLimits, RowRetention
@@ -235,6 +237,14 @@ class EngineParts:
             evaluation=self._evaluation,
             waits=self.runs.waits,
             started={"version": __version__, "pid": os.getpid(), "started_at": started_at.isoformat()},
+        )
+        self.hook_admin = HookAdmin(store=store, secrets=self.secrets, clock=self.clock)
+        self.hook_deliveries = HookDeliveries(
+            store=store,
+            admin=self.hook_admin,
+            events=self.events,
+            clock=self.clock,
+            free=lambda: self.access.failed_logins,
         )
         self.file_watches = PathEvents(
             store=store, paths=self._adapters.watched_paths, announce=self.events.announce, conditions=self.health

@@ -12,6 +12,7 @@ from toband.api.audit_rpcs import AuditRpcs
 from toband.api.audited_calls import AuditedCalls
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
+from toband.api.hook_service import HookService
 from toband.api.job_service import JobService
 from toband.api.lock_messages import LockMessages
 from toband.api.run_service import RunService
@@ -73,6 +74,7 @@ async def start_services(
         runs=runs,
         dead_letters=DeadLetterService(engine.runs.dead_letters, store, runs),
         events=EventService(engine.events, store),
+        hooks=HookService(engine.hook_admin, engine.hook_deliveries, store),
         schedules=ScheduleService(engine.subjects, store),
         secrets=SecretService(engine.secret_admin, engine.keys),
         system=SystemService(

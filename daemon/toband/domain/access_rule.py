@@ -21,6 +21,7 @@ class CallTarget(IntEnum):
     EVENT = 8
     DEFINITIONS = 9
     VISIBLE = 10
+    HOOK = 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,3 +36,5 @@ class AccessRule:
     steps: bool = False
     """A step may call it for itself and for what it started."""
     audited: bool = False
+    signed: bool = False
+    """The signature of the request is its only credential: the handler checks it."""

@@ -77,9 +77,9 @@ class Emitted:
     """One event. `sequence` is its position among all events, assigned when it is stored.
 
     `depth` counts the runs before it in its chain. `dedupe_key` is unique per type; empty: none. `workflow` is set for
-    an event of a subject schedule: the event starts that workflow with `params`, regardless of its triggers. `schedule`
-    is that schedule, and `scheduled_at` the due time. `reason` says why it was cut. `coalesced` is how many events a
-    run of it represents; it is not stored with the event.
+    an event of a subject schedule or a hook: the event starts that workflow with `params`, regardless of its triggers.
+    `schedule` is that schedule, and `scheduled_at` the due time. `reason` says why it was cut. `coalesced` is how many
+    events a run of it represents; it is not stored with the event.
     """
 
     id: str

@@ -36,6 +36,8 @@ class IdentityKind(StrEnum):
     """A signed token of a configured issuer."""
     STEP = "STEP"
     """A process of a step, by the token of its attempt."""
+    HOOK = "HOOK"
+    """The sender of a delivery to a hook, by its signature."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,3 +121,12 @@ def token_identity(
         credential=credential,
         expires_at=expires_at,
     )
+
+
+UNVERIFIED_DELIVERY = Identity(name="delivery", kind=IdentityKind.HOOK)
+"""The sender of a delivery whose signature is not checked yet: it has no right."""
+
+
+def hook_identity(name: str) -> Identity:
+    """The sender of a signed delivery. It may do nothing else."""
+    return Identity(name=f"hook:{name}", kind=IdentityKind.HOOK)

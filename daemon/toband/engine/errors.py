@@ -43,6 +43,7 @@ EngineError
 ├── UnknownOwnerError
 ├── SessionOfSessionError
 ├── TooManySessionsError
+├── HookNotFoundError
 ├── TooManyFailuresError        says when to try again
 ├── RateExceededError           says when to try again
 ├── StoppingError
@@ -348,11 +349,15 @@ class PermissionReason(StrEnum):
 
 
 class InvalidCredentialError(EngineError):
-    """The caller must present another credential. The text reveals nothing to an outsider."""
+    """The caller must present another credential. The text reveals nothing to an outsider.
 
-    def __init__(self, text: str, reason: CredentialReason) -> None:
+    `detail` is for the audit log alone.
+    """
+
+    def __init__(self, text: str, reason: CredentialReason, *, detail: str = "") -> None:
         super().__init__(text)
         self.reason = reason
+        self.detail = detail
 
 
 class NotPermittedError(EngineError):
@@ -402,6 +407,12 @@ class TooManySessionsError(EngineError):
         whose = "of this identity " if mine else ""
         super().__init__(f"{limit} sessions {whose}are valid; revoke some: `toban sessions revoke`")
         self.limit = limit
+
+
+class HookNotFoundError(EngineError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no hook {name!r}: create it with 'toban hooks create {name}'")
+        self.name = name
 
 
 class TooManyFailuresError(EngineError):

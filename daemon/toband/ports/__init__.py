@@ -21,6 +21,7 @@ from toband.ports.audit import (
     AuditStore,
     audited_call,
     auditing,
+    call_made_by,
     describe_call,
     repeats_recorded_call,
 )
@@ -45,6 +46,7 @@ from toband.ports.health import (
     Conditions,
     HealthStatus,
 )
+from toband.ports.hooks import HookExistsError, HookStore
 from toband.ports.host import (
     AttemptSeen,
     ClockReading,
@@ -215,6 +217,8 @@ __all__ = [
     "Firing",
     "HealthStatus",
     "HistoryEntry",
+    "HookExistsError",
+    "HookStore",
     "IdKind",
     "IdStore",
     "Inspection",
@@ -306,6 +310,7 @@ __all__ = [
     "ZoneNotes",
     "audited_call",
     "auditing",
+    "call_made_by",
     "describe_call",
     "repeats_recorded_call",
 ]

@@ -114,6 +114,13 @@ def describe_call(*, target: str, detail: str) -> None:
         call.target, call.detail = target, detail
 
 
+def call_made_by(actor: str) -> None:
+    """Names the caller of this context, for a call whose handler establishes it."""
+    call = _call.get()
+    if call is not None:
+        call.actor = actor
+
+
 def repeats_recorded_call() -> None:
     """The call of this context repeats an earlier one, which is recorded: there is no further change to record."""
     call = _call.get()

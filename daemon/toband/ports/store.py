@@ -11,6 +11,7 @@ from toband.ports.audit import AuditStore
 from toband.ports.dead_letters import DeadLetterStore
 from toband.ports.definitions import DefinitionStore
 from toband.ports.events import EventStore, TriggerStore
+from toband.ports.hooks import HookStore
 from toband.ports.ids import IdStore
 from toband.ports.locks import LockLeftoverStore
 from toband.ports.records import Counts, Inspection
@@ -61,6 +62,7 @@ class Store(
     AccessStore,
     AuditStore,
     SecretStore,
+    HookStore,
     DatabaseChecks,
     Protocol,
 ):

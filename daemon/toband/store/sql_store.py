@@ -19,6 +19,7 @@ from toband.store.rows.definitions import SqlDefinitions
 from toband.store.rows.event_triggers import SqlTriggers
 from toband.store.rows.events import SqlEvents
 from toband.store.rows.fire_ledger import SqlFires
+from toband.store.rows.hooks import SqlHooks
 from toband.store.rows.ids import SqlIds
 from toband.store.rows.lock_leftovers import SqlLockLeftovers
 from toband.store.rows.old_definitions import SqlOldDefinitions
@@ -49,6 +50,7 @@ class SqlStore(
     SqlAccess,
     SqlAudit,
     SqlSecrets,
+    SqlHooks,
     SqlOldDefinitions,
 ):
     """`toband.ports.Store` for `sqlite:///PATH` and `postgresql://HOST/NAME`.

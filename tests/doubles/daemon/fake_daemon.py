@@ -25,6 +25,7 @@ from doubles.daemon.fake_access import Access, AccessRecords
 from doubles.daemon.fake_dead_letters import DeadLetters
 from doubles.daemon.fake_errors import Context, abort
 from doubles.daemon.fake_events import Events, SubjectSchedules
+from doubles.daemon.fake_hooks import Hooks
 from doubles.daemon.fake_jobs import Jobs
 from doubles.daemon.fake_runs import Runs
 from doubles.daemon.fake_secrets import Secrets
@@ -35,6 +36,8 @@ from toban.v1 import (
     dead_letter_pb2_grpc,
     event_pb2,
     event_pb2_grpc,
+    hook_pb2,
+    hook_pb2_grpc,
     job_pb2,
     job_pb2_grpc,
     run_pb2,
@@ -119,6 +122,7 @@ class FakeDaemon:
         self.reloaded_config = system_pb2.ReloadConfigResponse()
         self.locks: list[system_pb2.Lock] = []
         self.secrets: list[secret_pb2.Secret] = []
+        self.hooks: dict[str, hook_pb2.Hook] = {}
         self.garbage = system_pb2.CollectGarbageResponse()
         self.backup: list[system_pb2.BackupResponse | None] = []
         self.collected: list[system_pb2.CollectGarbageResponse] = []
@@ -398,6 +402,7 @@ class FakeDaemon:
         schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(SubjectSchedules(self), self._server)
         system_pb2_grpc.add_SystemServiceServicer_to_server(System(self), self._server)
         # What it does not have is UNIMPLEMENTED.
+        hook_pb2_grpc.add_HookServiceServicer_to_server(Hooks(self), self._server)
         secret_pb2_grpc.add_SecretServiceServicer_to_server(Secrets(self), self._server)  # type: ignore[abstract]
         access_pb2_grpc.add_AccessServiceServicer_to_server(Access(self), self._server)
         self._server.add_insecure_port(self.address)

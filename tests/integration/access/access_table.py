@@ -18,24 +18,27 @@ class Row:
     that leaves out the rest."""
     step: str = "no"
     """What a step may call it for without grants: `all`, `chain` for its own run and what that started, or `no`."""
+    signed: bool = False
+    """The signature of the request is its only credential: who calls does not matter."""
 
 
 _TEXT = """
 every identity | all     | all   | AccessService: WhoAmI
+signature      | all     | no    | HookService: DeliverHook
 viewer         | all     | no    | AccessService: GetAccess; SystemService: GetInfo
 viewer         | all     | no    | AccessService: CreateSession ListSessions RevokeSession
 viewer         | own     | no    | WorkflowService: ValidateWorkflow
 viewer         | all     | all   | ScheduleService: InterpretTime
 viewer         | own     | no    | WorkflowService: GetWorkflow ListWorkflowVersions GetWorkflowVersion PreviewSchedule
 viewer         | own     | no    | WorkflowService: ExplainSchedule; JobService: GetJob; RunService: GetCurrentRun
-viewer         | own     | no    | DeadLetterService: GetDeadLetter
+viewer         | own     | no    | DeadLetterService: GetDeadLetter; HookService: GetHook
 viewer         | own     | all   | RunService: PlanRun; ScheduleService: GetSchedule
 viewer         | own     | chain | RunService: GetRun WatchRun StreamLogs ListArtifacts DownloadArtifact
 viewer         | own     | chain | RunService: GetProcessExecution
 viewer         | visible | no    | WorkflowService: ListWorkflows ListWorkflowSummaries GetOverview ListFires
 viewer         | visible | no    | JobService: ListJobs; RunService: ListRuns FindIds WatchRuns
 viewer         | own     | no    | RunService: ListProcessExecutions
-viewer         | visible | no    | DeadLetterService: ListDeadLetters
+viewer         | visible | no    | DeadLetterService: ListDeadLetters; HookService: ListHooks
 viewer         | visible | all   | ScheduleService: ListSchedules
 viewer         | no      | no    | EventService: ListEvents WatchEvents ResolveEvent; SystemService: ListLocks
 viewer         | no      | chain | EventService: GetEvent
@@ -47,6 +50,7 @@ operator       | own     | no    | DeadLetterService: RequeueDeadLetter DiscardD
 operator       | no      | all   | EventService: EmitEvent
 editor         | own     | no    | WorkflowService: CreateWorkflow UpdateWorkflow ApplyDefinitions DeleteWorkflow
 editor         | own     | no    | WorkflowService: RestoreWorkflowVersion SetWorkflowEnabled
+editor         | own     | no    | HookService: CreateHook DeleteHook
 editor         | own     | no    | JobService: CreateJob UpdateJob DeleteJob SetJobEnabled
 editor         | own     | all   | ScheduleService: CreateSchedule CancelSchedule
 editor         | no      | all   | ScheduleService: CancelBySubject
@@ -62,7 +66,8 @@ def _read() -> Mapping[str, Row]:
     found: dict[str, Row] = {}
     for line in _TEXT.strip().splitlines():
         role, narrowed, step, services = (part.strip() for part in line.split("|"))
-        row = Row(role=None if role == "every identity" else Role[role.upper()], narrowed=narrowed, step=step)
+        least = None if role in ("every identity", "signature") else Role[role.upper()]
+        row = Row(role=least, narrowed=narrowed, step=step, signed=role == "signature")
         for service in services.split(";"):
             name, _, methods = service.strip().partition(": ")
             for method in methods.split():

@@ -6,8 +6,9 @@ etag, an unknown step, a run that has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import hmac
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from toban.v1 import (
     access_pb2,
     dead_letter_pb2,
     event_pb2,
+    hook_pb2,
     job_pb2,
     run_pb2,
     schedule_pb2,
@@ -49,7 +51,10 @@ class Target:
     event: str = ""
     letter: str = ""
     schedule: str = ""
+    hook_secret: str = ""
     pinned: str = ""
+    doomed: Iterator[str] = field(default_factory=lambda: iter(()))
+    """Hooks to delete: one for each call."""
 
 
 def _definition(source: str) -> workflow_pb2.Definition:
@@ -153,6 +158,26 @@ _SCHEDULES: Mapping[str, Callable[[Target], Any]] = {
     "CancelBySubject": lambda _: schedule_pb2.CancelBySubjectRequest(subject="absent"),
     "InterpretTime": lambda _: schedule_pb2.InterpretTimeRequest(words="tomorrow at 9"),
 }
+
+
+def _delivery(target: Target) -> hook_pb2.DeliverHookRequest:
+    """A signed ping, which changes nothing."""
+    signature = hmac.new(target.hook_secret.encode(), b"{}", "sha256").hexdigest()
+    headers = {
+        "X-Hub-Signature-256": f"sha256={signature}",
+        "X-GitHub-Delivery": "matrix",
+        "X-GitHub-Event": "ping",
+    }
+    return hook_pb2.DeliverHookRequest(name=f"{target.workflow}-hook", headers=headers, body=b"{}")
+
+
+_HOOKS: Mapping[str, Callable[[Target], Any]] = {
+    "CreateHook": lambda to: hook_pb2.CreateHookRequest(name="not a name", workflow=to.workflow),
+    "GetHook": lambda to: hook_pb2.GetHookRequest(name=f"{to.workflow}-hook"),
+    "ListHooks": lambda _: hook_pb2.ListHooksRequest(),
+    "DeleteHook": lambda to: hook_pb2.DeleteHookRequest(name=next(to.doomed)),
+    "DeliverHook": _delivery,
+}
 _SYSTEM: Mapping[str, Callable[[Target], Any]] = {
     "GetInfo": lambda _: system_pb2.GetInfoRequest(),
     "GetConfig": lambda _: system_pb2.GetConfigRequest(),
@@ -199,6 +224,7 @@ REQUESTS: Mapping[str, Callable[[Target], Any]] = {
         ("SystemService", _SYSTEM),
         ("AccessService", _ACCESS),
         ("SecretService", _SECRETS),
+        ("HookService", _HOOKS),
     )
     for method, make in rows.items()
 }

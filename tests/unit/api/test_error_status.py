@@ -16,7 +16,16 @@ from toband.api.request_errors import SlowClientError, UnclearTimeError, Unreada
 from toband.domain.identity import user_identity
 from toband.domain.run_model import DeadLetter, DeadLetterState, Run, RunState
 from toband.engine import errors
-from toband.ports import ConflictError, DeadLetterClosedError, JobInUseError, TokenExistsError, WorkflowExistsError
+from toband.engine.hooks.hook_admin import InvalidHookError
+from toband.ports import (
+    ConflictError,
+    DeadLetterClosedError,
+    HookExistsError,
+    JobInUseError,
+    SecretNotGrantedError,
+    TokenExistsError,
+    WorkflowExistsError,
+)
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 RUN = Run(id="r", workflow="w", version=1, created_at=NOW, state=RunState.FAILED)
@@ -74,6 +83,10 @@ CASES: list[tuple[Exception, str, str]] = [
     (errors.SessionOfSessionError(), "FAILED_PRECONDITION", "SESSION_OF_SESSION"),
     (errors.TooManySessionsError(100, mine=True), "RESOURCE_EXHAUSTED", "TOO_MANY_SESSIONS"),
     (errors.ConfiguredTokenError("ci"), "FAILED_PRECONDITION", "TOKEN_IN_CONFIGURATION"),
+    (errors.HookNotFoundError("deploy"), "NOT_FOUND", "HOOK_NOT_FOUND"),
+    (HookExistsError("deploy"), "ALREADY_EXISTS", "HOOK_EXISTS"),
+    (SecretNotGrantedError("key", "deploy"), "FAILED_PRECONDITION", "SECRET_NOT_GRANTED"),
+    (InvalidHookError("params", "why"), "INVALID_ARGUMENT", "INVALID_ARGUMENT"),
     (TokenExistsError("ci"), "ALREADY_EXISTS", "TOKEN_EXISTS"),
     (errors.RunTerminalError(RUN), "FAILED_PRECONDITION", "RUN_ALREADY_TERMINAL"),
     (errors.RunActiveError(RUN), "FAILED_PRECONDITION", "RUN_NOT_TERMINAL"),

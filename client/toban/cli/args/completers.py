@@ -80,6 +80,11 @@ def dead_letter_ids(ctx: CommandContext, incomplete: str) -> list[str]:
     return _matching(incomplete, _ask(ctx, _open_letters))
 
 
+def hook_names(ctx: CommandContext, incomplete: str) -> list[str]:
+    """Names of hooks."""
+    return _matching(incomplete, _ask(ctx, lambda client: [one.name for one in islice(client.list_hooks(), _MOST)]))
+
+
 def secret_names(ctx: CommandContext, incomplete: str) -> list[str]:
     """Names of secrets."""
     return _matching(incomplete, _ask(ctx, lambda client: [one.name for one in islice(client.list_secrets(), _MOST)]))

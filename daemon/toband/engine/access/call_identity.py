@@ -31,3 +31,8 @@ def enter(identity: Identity, address: str, peer: str) -> None:
     _IDENTITY.set(identity)
     _ADDRESS.set(address)
     _PEER.set(peer)
+
+
+def peer() -> str:
+    """The peer of the call as gRPC names it; empty for a socket, and outside a call."""
+    return _PEER.get()

@@ -30,6 +30,7 @@ class CallTargets:
             CallTarget.PROCESS_EXECUTION: self._of_attempt,
             CallTarget.DEAD_LETTER: self._of_letter,
             CallTarget.SCHEDULE: self._of_schedule,
+            CallTarget.HOOK: self._of_hook,
         }
 
     async def of(self, rule: AccessRule, request: Any) -> AsyncIterator[tuple[str, str]]:
@@ -71,3 +72,7 @@ class CallTargets:
     async def _of_schedule(self, schedule_id: str) -> str:
         entry = await self._store.get_schedule(schedule_id)
         return entry.workflow if entry is not None and entry.subject else ""
+
+    async def _of_hook(self, name: str) -> str:
+        hook = await self._store.get_hook(name)
+        return hook.workflow if hook is not None else ""

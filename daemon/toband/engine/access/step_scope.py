@@ -53,7 +53,7 @@ class StepScope:
                 return not ends_all and not _acts_for_another(step, request)
             case CallTarget.NONE:
                 return True
-            case CallTarget.DEAD_LETTER | CallTarget.DEFINITIONS:
+            case CallTarget.DEAD_LETTER | CallTarget.DEFINITIONS | CallTarget.HOOK:
                 return False
 
     async def _may_start(self, workflow: str, startable: Visible) -> bool:

@@ -183,8 +183,12 @@ class EventRouter:
         dedupe_key: str = "",
         origin: CallOrigin | None = None,
         request: Request | None = None,
+        workflow: str = "",
+        params: Mapping[str, Any] | None = None,
     ) -> tuple[Emitted, bool]:
         """Stores an event; returns it and whether it is new. Usually its runs are decided by then.
+
+        It starts `workflow` with `params`, if one is given, besides those that listen to it.
 
         A repeated request gets the event that it created, in its current state, reported as new.
 
@@ -204,6 +208,8 @@ class EventRouter:
             source=EventSource.CLIENT,
             caller=caller,
             dedupe_key=dedupe_key,
+            workflow=workflow,
+            params=params or {},
         )
         if origin is not None:
             by = await self._origins.find(origin)

@@ -99,7 +99,7 @@ class EventStarts:
                 stored=stored,
                 priority=one.priority if not bound else None,
                 scope=one.scope,
-                trigger=Trigger.SCHEDULE if bound else Trigger.EVENT,
+                trigger=Trigger.SCHEDULE if bound and event.schedule else Trigger.EVENT,
             )
         except StoppingError:
             raise StoreError("the daemon is stopping") from None
@@ -149,7 +149,7 @@ class EventStarts:
             self._intake.begin(new, run)
 
     async def foresee(self, event: Emitted) -> list[Candidate]:
-        """All listeners of its type, and the workflow of its schedule: whether each would start now, and why.
+        """All listeners of its type, and the workflow of its schedule or hook: whether each would start now, and why.
 
         First those that would, in that order, then the others by name. Raises StoreError.
         """
@@ -219,8 +219,9 @@ def _paced(event: Emitted, one: Candidate) -> PacedStart | None:
 
 
 def _bound(event: Emitted) -> Candidate:
-    """The workflow that the schedule of the event starts, whatever its triggers."""
-    return Candidate(workflow=event.workflow, matches=True, priority=0, condition="", reason="its schedule starts it")
+    """The workflow that the schedule or the hook of the event starts, whatever its triggers."""
+    reason = "its schedule starts it" if event.schedule else "its hook starts it"
+    return Candidate(workflow=event.workflow, matches=True, priority=0, condition="", reason=reason)
 
 
 def _cut(event: Emitted) -> str:
