@@ -179,6 +179,11 @@ class Calls:
                 lambda: self.access.RevokeToken(access_pb2.RevokeTokenRequest(token="ci")),
                 "ci",
             ),
+            "AccessService/CreateSession": (self.create_session, "of token:aiko, role=viewer"),
+            "AccessService/RevokeSession": (
+                lambda: self.access.RevokeSession(access_pb2.RevokeSessionRequest(id=self.session)),
+                "browser",
+            ),
             "SystemService/Backup": (lambda: list(d.system.Backup(system_pb2.BackupRequest())), ""),
             "SystemService/CollectGarbage": (lambda: d.system.CollectGarbage(system_pb2.CollectGarbageRequest()), ""),
             "SystemService/Doctor": (lambda: d.system.Doctor(system_pb2.DoctorRequest(repair=True)), ""),
@@ -259,6 +264,13 @@ class Calls:
         request = schedule_pb2.CreateScheduleRequest(subject="issue-42", action=schedule_pb2.SCHEDULE_ACTION_REMINDER)
         request.rule.words = "in 3 days at 9am"
         self.schedule = self.daemon.schedules.CreateSchedule(request).schedule.id
+
+    def create_session(self) -> None:
+        # A session needs an owner, and a socket is none.
+        owner = self.access.CreateToken(access_pb2.CreateTokenRequest(name="aiko", role=access_rule_pb2.ROLE_ADMIN))
+        request = access_pb2.CreateSessionRequest(label="browser", role=access_rule_pb2.ROLE_VIEWER)
+        metadata = (("authorization", f"Bearer {owner.text}"),)
+        self.session = self.access.CreateSession(request, metadata=metadata).session.id
 
 
 def entries(daemon: Daemon) -> list[sqlite3.Row]:

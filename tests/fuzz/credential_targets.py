@@ -195,8 +195,10 @@ def _first_bytes() -> bytes:
 
 @contextlib.contextmanager
 def _handshakes(work: Path) -> Iterator[Check]:
-    ca = authority()
-    files = store(server(ca), work)
+    # A certificate that expires soon is trouble in the log of the daemon.
+    year = timedelta(days=365)
+    ca = authority(lifetime=year)
+    files = store(server(ca, lifetime=year), work)
     (work / "ca.crt").write_bytes(ca.pair.certificate)
     config = work / "toband.toml"
     config.write_text(f"""

@@ -21,8 +21,8 @@ class Stored:
     key: Path
 
 
-def authority(name: str = "test CA") -> CertificateAuthority:
-    return CertificateAuthority.create(name, lifetime=DAY)
+def authority(name: str = "test CA", lifetime: timedelta = DAY) -> CertificateAuthority:
+    return CertificateAuthority.create(name, lifetime=lifetime)
 
 
 def server(ca: CertificateAuthority, *hosts: str, begins: timedelta = -DAY, lifetime: timedelta = 2 * DAY) -> KeyPair:

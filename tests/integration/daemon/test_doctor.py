@@ -232,7 +232,7 @@ def test_a_supervisor_that_outlives_its_run(daemon: Daemon, ended: str) -> None:
             assert holder.stdout is not None
             holder.stdout.readline()
             status, detail = only(examine(daemon, repair=True), "supervisors")
-            assert (status, ended in detail) == (FAILED, True)
+            assert (status, f"quick#{daemon.get_run(ended).number}" in detail) == (FAILED, True)
         finally:
             holder.kill()
     assert only(examine(daemon), "supervisors")[0] == OK
