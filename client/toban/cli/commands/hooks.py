@@ -11,10 +11,10 @@ from toban.cli.args.name_arguments import connect
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.human_text import clock
-from toban.cli.render.message_data import to_dict
 from toban.cli.render.output import Column, emit_data, emit_list, emit_one, fields, take, time_column
 from toban.cli.session import LimitOption, OutputFormat, OutputOption, Session, session, shown
 from toban.cli.syntax import Argument, CommandContext, Group, Option
+from toban.message_json.message_data import to_dict
 
 if TYPE_CHECKING:
     from toban.v1 import hook_pb2
