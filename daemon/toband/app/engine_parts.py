@@ -41,7 +41,7 @@ from toband.engine.health.health_conditions import Health
 from toband.engine.hooks.hook_admin import HookAdmin
 from toband.engine.hooks.hook_deliveries import HookDeliveries
 from toband.engine.retention.collector import RetentionCollector
-from toband.engine.retention.retention_policy import Rules
+from toband.engine.retention.retention_policy import RetentionRules
 from toband.engine.retention.row_retention import RowLimits, RowRetention
 from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.approvals import Approvals
@@ -312,8 +312,8 @@ class EngineParts:
     def use_step_rules(self, config: Config) -> None:
         """For steps that start and definitions that are applied from now on."""
         rules = rules_of(config, os.environ)
-        self.runs.rooms.rules = rules
-        self.runs.rooms.log_limit = config.attempt_log_limit
+        self.runs.launch_builder.rules = rules
+        self.runs.launch_builder.log_limit = config.attempt_log_limit
         self._applier.use(rules)
 
     def use_blackouts(self, windows: Sequence[str]) -> None:
@@ -365,8 +365,8 @@ def _drain_mode(state: StateDir, restored: RestoredState | None, health: Health,
     return draining
 
 
-def retention_rules(config: Config) -> Rules:
-    return Rules(
+def retention_rules(config: Config) -> RetentionRules:
+    return RetentionRules(
         age=config.keep_age,
         runs=config.keep_runs,
         bytes=config.keep_bytes,

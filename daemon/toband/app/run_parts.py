@@ -15,11 +15,11 @@ from toband.engine.execution.artifact_collection import Collection
 from toband.engine.execution.artifact_flow import ArtifactFlow
 from toband.engine.execution.dispatcher import Dispatcher
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
-from toband.engine.execution.launch_spec import Rooms
+from toband.engine.execution.launch_spec import LaunchBuilder
 from toband.engine.execution.lock_leftovers import LockLeftovers
 from toband.engine.execution.lock_table import LockTable
 from toband.engine.execution.run_locks import RunLocks
-from toband.engine.execution.run_metadata import Notes
+from toband.engine.execution.run_metadata import RunMetadata
 from toband.engine.execution.sealed_params import SealedParams
 from toband.engine.execution.secret_material import StepSecrets
 from toband.engine.execution.step_maskers import StepMaskers
@@ -128,7 +128,7 @@ class RunParts:
     def _make_launches(self, *, server: str, tools: str, rules: StepRules) -> None:
         config, adapters = self._config, self._adapters
         self._seen = TemplateScope(adapters.logs, adapters.values, adapters.files.work)
-        self.rooms = Rooms(
+        self.launch_builder = LaunchBuilder(
             files=adapters.files,
             seen=self._seen,
             evaluation=self._evaluation,
@@ -137,13 +137,13 @@ class RunParts:
             log_limit=config.attempt_log_limit,
             rules=rules,
         )
-        self._handing = ArtifactFlow(self.rooms, adapters.artifacts)
-        self._notes = Notes(adapters.artifacts)
+        self._artifact_flow = ArtifactFlow(self.launch_builder, adapters.artifacts)
+        self._metadata = RunMetadata(adapters.artifacts)
         self.launches = Dispatcher(
             launcher=adapters.launcher,
-            rooms=self.rooms,
-            handing=self._handing,
-            notes=self._notes,
+            launch_builder=self.launch_builder,
+            artifact_flow=self._artifact_flow,
+            metadata=self._metadata,
             values=adapters.values,
             secrets=self._step_secrets,
             maskers=self.maskers,
@@ -162,7 +162,7 @@ class RunParts:
         children = ChildRuns(
             active=self.active,
             intake=self.intake,
-            rooms=self.rooms,
+            launch_builder=self.launch_builder,
             secrets=self._step_secrets,
             store=store,
             locks=self._locks,
@@ -182,7 +182,7 @@ class RunParts:
             start=start,
         )
         self._collection = Collection(
-            handing=self._handing,
+            artifact_flow=self._artifact_flow,
             maskers=self.maskers,
             conditions=self._conditions,
             boot_id=self._ids.boot_id,
@@ -195,8 +195,8 @@ class RunParts:
             locks=self._locks,
             notifier=notifier,
             launches=self.launches,
-            rooms=self.rooms,
-            notes=self._notes,
+            launch_builder=self.launch_builder,
+            metadata=self._metadata,
             children=children,
             collection=self._collection,
             waits=self.waits,
@@ -249,9 +249,9 @@ class RunParts:
         """The directory of a run's artifacts."""
         found = await self.plans.of_run(run)
         if found is None:
-            return self.rooms.files.context(run.id)
+            return self.launch_builder.files.context(run.id)
         plan, base_dir = found
-        return self.rooms.context(plan, run.id, base_dir)
+        return self.launch_builder.context(plan, run.id, base_dir)
 
     async def close(self) -> None:
         """Stops timers and tasks. Processes go on, and the next daemon recovers what is not saved."""

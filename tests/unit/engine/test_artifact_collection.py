@@ -89,21 +89,21 @@ class Actor:
 class Scene:
     def __init__(
         self,
-        handing: Handing,
+        artifact_flow: Handing,
         *,
         most: float = 3600,
         timeout: float | None = None,
         secrets: SecretsInMemory | None = None,
     ) -> None:
         """With `secrets` the step uses the secret `x`."""
-        self.handing = handing
+        self.artifact_flow = artifact_flow
         self.health = Health(Clock(NOW))
         self.tasks: list[asyncio.Task[None]] = []
         self.actor = Actor(timeout, {} if secrets is None else {"X": "{{ secrets.x }}"})
         source = secrets or SecretsInMemory({})
         step_secrets = StepSecrets(source=source, sealed=SealedParams(source))
         self.collection = Collection(
-            handing=cast(Any, handing),
+            artifact_flow=cast(Any, artifact_flow),
             maskers=StepMaskers(step_secrets, lambda _: cast(Any, self.actor)),
             conditions=self.health,
             boot_id="boot",
@@ -134,7 +134,7 @@ async def test_outputs_are_kept() -> None:
     scene.begin()
     expected = OutputsCollected(step="s", token="t", artifacts=KEPT, fingerprint="print")
     assert await scene.ended() == expected
-    assert scene.handing.calls == 1
+    assert scene.artifact_flow.calls == 1
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
@@ -151,15 +151,15 @@ async def test_a_full_disk_is_waited_for_until_the_time_is_over(code: int) -> No
     assert event == CollectionFailed(
         step="s", token="t", error="cannot keep its outputs within 1s: /some/file: it does not fit"
     )
-    assert scene.handing.calls > 2
+    assert scene.artifact_flow.calls > 2
 
 
 async def test_a_disk_that_has_room_again() -> None:
     scene = Scene(Handing(OSError(errno.ENOSPC, "full"), OSError(errno.EMFILE, "none left")))
-    scene.handing.for_ever = False
+    scene.artifact_flow.for_ever = False
     scene.begin()
     assert isinstance(await scene.ended(), OutputsCollected)
-    assert scene.handing.calls == 3
+    assert scene.artifact_flow.calls == 3
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ async def test_what_will_not_pass_fails_at_once(error: Exception, reason: str) -
     scene = Scene(Handing(error))
     scene.begin()
     assert await scene.ended() == CollectionFailed(step="s", token="t", error=reason)
-    assert scene.handing.calls == 1
+    assert scene.artifact_flow.calls == 1
 
 
 async def test_names_of_files_are_not_known_without_the_secrets_of_the_step() -> None:
@@ -185,29 +185,29 @@ async def test_names_of_files_are_not_known_without_the_secrets_of_the_step() ->
     scene.begin()
     (condition,) = await wait_for(lambda: scene.health.conditions, "the health does not say so")
     assert "the vault is closed" in condition.detail
-    assert scene.handing.calls == 0
+    assert scene.artifact_flow.calls == 0
     secrets.broken.clear()
     assert await scene.ended() == CollectionFailed(step="s", token="t", error="cannot keep its outputs: /w/***: denied")
-    assert scene.handing.masker is not None
+    assert scene.artifact_flow.masker is not None
 
 
 async def test_a_workspace_that_keeps_changing_is_looked_at_a_few_times() -> None:
     scene = Scene(Handing(FileNotFoundError(errno.ENOENT, "gone", "a")))
     scene.begin()
     assert await scene.ended() == CollectionFailed(step="s", token="t", error="cannot keep its outputs: a: gone")
-    assert scene.handing.calls == 6
+    assert scene.artifact_flow.calls == 6
 
 
 @pytest.mark.parametrize("error", [None, OSError(errno.ENOSPC, "full")])
 async def test_a_collection_of_a_run_that_ends_is_stopped(error: OSError | None) -> None:
     scene = Scene(Handing(*([error] if error else [])))
-    scene.handing.hangs = True
+    scene.artifact_flow.hangs = True
     scene.begin()
-    await wait_for(lambda: scene.handing.calls, "it does not begin")
+    await wait_for(lambda: scene.artifact_flow.calls, "it does not begin")
     scene.stop()
     scene.stop()
     assert await scene.ended() == CollectionStopped(step="s", token="t")
-    assert scene.handing.cancelled is (error is None)
+    assert scene.artifact_flow.cancelled is (error is None)
 
 
 async def test_a_collection_that_is_nearly_over_is_a_result(
@@ -215,11 +215,11 @@ async def test_a_collection_that_is_nearly_over_is_a_result(
 ) -> None:
     monkeypatch.setattr(module, "STOP_GRACE", 60)
     scene = Scene(Handing())
-    scene.handing.hangs = True
+    scene.artifact_flow.hangs = True
     scene.begin()
     scene.stop()
-    await wait_for(lambda: scene.handing.calls, "it does not begin")
-    scene.handing.gate.set()
+    await wait_for(lambda: scene.artifact_flow.calls, "it does not begin")
+    scene.artifact_flow.gate.set()
     assert isinstance(await scene.ended(), OutputsCollected)
 
 

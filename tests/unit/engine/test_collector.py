@@ -23,7 +23,7 @@ from toband.domain.attempt_model import Attempt, AttemptState
 from toband.domain.run_model import Run, RunState, StepRun, StepState
 from toband.engine.retention.clock_trust import ClockTrust
 from toband.engine.retention.collector import RetentionCollector
-from toband.engine.retention.retention_policy import Collected, Rules
+from toband.engine.retention.retention_policy import Collected, RetentionRules
 from toband.ports import (
     HealthStatus,
     LogKind,
@@ -64,7 +64,7 @@ class World:
             store=self.store,
             archive=self.archive,
             clock=self.clock,
-            rules=Rules(**rules),
+            rules=RetentionRules(**rules),
             conditions=self.conditions,
             trust=trust,
             first_pass=0,

@@ -39,7 +39,7 @@ class Built:
         self.token = token
 
 
-class Rooms:
+class LaunchBuilder:
     async def rendered(self, _plan: object, _run: object, given: Attempt, **_: object) -> None:
         if given.token == "bad":
             raise RenderError("cannot use it")
@@ -71,7 +71,7 @@ class Handing:
             raise
 
 
-class Notes:
+class Metadata:
     def of_run(self, *_: object) -> None:
         return None
 
@@ -115,15 +115,15 @@ def attempt(token: str, ordinal: int = 0) -> Attempt:
 class House:
     def __init__(self, limit: int, artifact_time: float = 3600) -> None:
         self.launcher = ScriptedLauncher()
-        self.handing = Handing()
+        self.artifact_flow = Handing()
         self.health = Health(Clock(NOW))
         self.tasks: set[asyncio.Task[None]] = set()
         self.locks = run_locks()
         self.launches = Dispatcher(
             launcher=cast(Any, self.launcher),
-            rooms=cast(Any, Rooms()),
-            handing=cast(Any, self.handing),
-            notes=cast(Any, Notes()),
+            launch_builder=cast(Any, LaunchBuilder()),
+            artifact_flow=cast(Any, self.artifact_flow),
+            metadata=cast(Any, Metadata()),
             values=cast(Any, None),
             secrets=cast(Any, None),
             maskers=cast(Any, None),
@@ -373,11 +373,11 @@ async def test_inputs_that_take_long_hold_up_nothing_and_can_be_stopped() -> Non
     house = House(limit=1)
     actor = Actor("01", 0, inputs=True)
     made = await asyncio.wait_for(house.launch(actor, "a"), 10)
-    await wait_for(lambda: house.handing.laying_out, "the inputs are not laid out")
+    await wait_for(lambda: house.artifact_flow.laying_out, "the inputs are not laid out")
     house.launches.stop(cast(Any, actor), made)
     assert actor.posted == [AttemptVoided(step="s", token="a")]
     await wait_for(lambda: not house.tasks, "it does not come to rest")
-    assert house.handing.stopped
+    assert house.artifact_flow.stopped
     assert house.launcher.launched == []
 
 
@@ -389,7 +389,7 @@ async def test_inputs_have_a_limited_time() -> None:
     (event,) = actor.posted
     assert isinstance(event, AttemptEnded)
     assert event.error == "cannot lay out its inputs within 50ms"
-    assert house.handing.stopped
+    assert house.artifact_flow.stopped
 
 
 def with_locks(actor: Actor, *locks: str) -> Actor:

@@ -154,9 +154,8 @@ def effects_of(stage: Stage, launch: Callable[[], None] | None = None) -> Effect
             assert launch is not None
             launch()
 
-    made: dict[str, Any] = dict.fromkeys(
-        ("active", "queue", "notifier", "rooms", "notes", "children", "collection", "waits", "evaluation", "seen")
-    )
+    parts = "active queue notifier launch_builder metadata children collection waits evaluation seen"
+    made: dict[str, Any] = dict.fromkeys(parts.split())
     return Effects(**made, locks=run_locks(), launches=cast(Any, Launches()), start=stage.start)
 
 

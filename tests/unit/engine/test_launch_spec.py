@@ -22,7 +22,7 @@ from toband.domain.attempt_model import Attempt, AttemptState, Progress, TreeCau
 from toband.domain.plan import Plan
 from toband.domain.run_model import Run, RunState, StepState, Trigger
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
-from toband.engine.execution.launch_spec import Rooms, TimeLeft
+from toband.engine.execution.launch_spec import LaunchBuilder, TimeLeft
 from toband.engine.execution.template_scope import STDOUT_LIMIT, TemplateScope
 from toband.ports import Launch, LogKind, LogPage, OutputEnd, OutputTooLargeError
 from toband.supervise.files.run_files import RunFiles
@@ -103,7 +103,7 @@ def build(
     logs: MemoryLogs | None = None,
 ) -> Launch:
     files = RunFiles("/state/runs")
-    rooms = Rooms(
+    launch_builder = LaunchBuilder(
         files=files,
         seen=TemplateScope(logs or MemoryLogs({}), NoValues(), files.work),
         evaluation=ExpressionEvaluator(InlineSandbox()),
@@ -111,8 +111,8 @@ def build(
     )
     left = None if run.timeout is None else max(0.0, run.timeout - after)
     attempt = attempt_of(step)
-    rendered = asyncio.run(rooms.rendered(plan, run, attempt, base_dir=base_dir))
-    return rooms.build(plan, run, attempt, rendered, base_dir=base_dir, left=TimeLeft(run=left))
+    rendered = asyncio.run(launch_builder.rendered(plan, run, attempt, base_dir=base_dir))
+    return launch_builder.build(plan, run, attempt, rendered, base_dir=base_dir, left=TimeLeft(run=left))
 
 
 def test_files_of_the_environment_are_below_env() -> None:

@@ -16,7 +16,7 @@ from doubles.clock import Clock
 from toban.definition import Retention as OwnRules
 from toband.domain.run_model import Run
 from toband.engine.retention.removal_plan import RemovalPlan, RemovalPlanner
-from toband.engine.retention.retention_policy import Rules
+from toband.engine.retention.retention_policy import RetentionRules
 from toband.engine.retention.run_sizes import RunSizes
 from toband.ports import Archive, RunSize
 from toband.store import SqlStore
@@ -76,7 +76,7 @@ class World:
 
     async def plan(self, *, by_size: bool = True, **rules: Any) -> dict[str, str]:
         """Reasons by run."""
-        kept = Rules(**rules)
+        kept = RetentionRules(**rules)
         sizes = RunSizes(store=self.store, archive=cast(Archive, self.archive), clock=Clock(NOW), rules=kept)
         async for run in sizes.unmeasured():
             await sizes.weigh(run)
@@ -86,7 +86,7 @@ class World:
         await planner.choose(plan, by_size=by_size)
         return {run_id: removed.reason for run_id, removed in plan.chosen.items()}
 
-    def by_the_rules(self, rules: Rules) -> set[str]:
+    def by_the_rules(self, rules: RetentionRules) -> set[str]:
         """All that goes, worked out from all runs one after the other."""
         gone: set[str] = set()
         for name in {run.workflow for run in self.runs}:
@@ -155,12 +155,12 @@ async def test_whatever_the_rules_are_what_goes_is_what_they_say(world: World) -
         await world.delete(*(run for run in made if some(False, False, True)))
     seen: list[set[str]] = []
     for rules in (
-        Rules(),
-        Rules(age=5 * 86400.0),
-        Rules(runs=2),
-        Rules(bytes=12),
-        Rules(age=15 * 86400.0, runs=4, bytes=30),
-        Rules(age=400 * 86400.0, runs=1000, bytes=ENDLESS),
+        RetentionRules(),
+        RetentionRules(age=5 * 86400.0),
+        RetentionRules(runs=2),
+        RetentionRules(bytes=12),
+        RetentionRules(age=15 * 86400.0, runs=4, bytes=30),
+        RetentionRules(age=400 * 86400.0, runs=1000, bytes=ENDLESS),
     ):
         expected = world.by_the_rules(rules)
         planned = await world.plan(age=rules.age, runs=rules.runs, bytes=rules.bytes)
@@ -215,7 +215,7 @@ async def test_a_full_plan_is_full(world: World) -> None:
         await world.workflow(name)
         for _ in range(4):
             await world.run(name)
-    rules = Rules(runs=1)
+    rules = RetentionRules(runs=1)
     archive = cast(Archive, world.archive)
     sizes = RunSizes(store=world.store, archive=archive, clock=Clock(NOW), rules=rules)
     planner = RemovalPlanner(store=world.store, clock=Clock(NOW), rules=rules, sizes=sizes)

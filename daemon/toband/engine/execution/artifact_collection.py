@@ -55,14 +55,14 @@ class Collection:
     def __init__(
         self,
         *,
-        handing: ArtifactFlow,
+        artifact_flow: ArtifactFlow,
         maskers: StepMaskers,
         conditions: Conditions,
         boot_id: str,
         most: float,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        self._handing = handing
+        self._artifact_flow = artifact_flow
         self._maskers = maskers
         self._conditions = conditions
         self._boot_id = boot_id
@@ -152,7 +152,7 @@ class Collection:
 
     async def _keep(self, actor: RunActor, attempt: Attempt, final: bool, masker: Masker | None) -> OutputsCollected:
         failpoints.hit("outputs.collect")
-        kept, fingerprint = await self._handing.keep(
+        kept, fingerprint = await self._artifact_flow.keep(
             actor.plan, actor.run, attempt, base_dir=actor.base_dir, final=final, masker=masker
         )
         failpoints.hit("outputs.kept")

@@ -10,14 +10,14 @@ from toban.definition import Input, Output, is_directory
 from toband.domain.attempt_model import Attempt, AttemptState
 from toband.domain.plan import Plan
 from toband.domain.run_model import Artifact, Run, StepRun
-from toband.engine.execution.launch_spec import Rooms
+from toband.engine.execution.launch_spec import LaunchBuilder
 from toband.masker import Masker
 from toband.ports import Artifacts, Collect, Placement
 
 
 class ArtifactFlow:
-    def __init__(self, rooms: Rooms, artifacts: Artifacts) -> None:
-        self._rooms = rooms
+    def __init__(self, launch_builder: LaunchBuilder, artifacts: Artifacts) -> None:
+        self._launch_builder = launch_builder
         self._artifacts = artifacts
 
     async def lay_out(self, plan: Plan, run: Run, attempt: Attempt, *, base_dir: str, workspace: str) -> None:
@@ -26,13 +26,13 @@ class ArtifactFlow:
         Changes that the step made to them stay in later iterations. A retried attempt gets them anew in the run's own
         directory; elsewhere the files may be another user's work by then.
         """
-        own = _within(workspace, self._rooms.files.work(run.id))
+        own = _within(workspace, self._launch_builder.files.work(run.id))
         if attempt.iteration > 1 or (attempt.number > 1 and not own):
             return
         inputs = plan.step(attempt.owner).inputs
-        context = self._rooms.context(plan, run.id, base_dir)
+        context = self._launch_builder.context(plan, run.id, base_dir)
         wanted = [p for given in inputs for p in _placements(plan, run, given, context)]
-        user = self._rooms.rules.user_of(plan.step(attempt.owner))
+        user = self._launch_builder.rules.user_of(plan.step(attempt.owner))
         await self._artifacts.place(workspace, wanted, own=own, run_id=run.id, user=user)
 
     async def keep(
@@ -43,16 +43,16 @@ class ArtifactFlow:
         The masker is for the names of files.
         """
         step = plan.step(attempt.owner)
-        rendered = await self._rooms.rendered(plan, run, attempt, base_dir=base_dir)
-        workspace = self._rooms.workspace(run, rendered, base_dir)
-        user = self._rooms.rules.user_of(step)
+        rendered = await self._launch_builder.rendered(plan, run, attempt, base_dir=base_dir)
+        workspace = self._launch_builder.workspace(run, rendered, base_dir)
+        user = self._launch_builder.rules.user_of(step)
         kept: tuple[Artifact, ...] = ()
         if rendered.outputs:
             looping = step.completion_check is not None
             kept = await self._artifacts.collect(
                 Collect(
                     run_id=run.id,
-                    context=self._rooms.context(plan, run.id, base_dir),
+                    context=self._launch_builder.context(plan, run.id, base_dir),
                     folder=folder(run.steps[attempt.owner]),
                     workspace=workspace,
                     outputs=rendered.outputs,
@@ -74,9 +74,9 @@ class ArtifactFlow:
 
     async def take_over(self, plan: Plan, run: Run, *, base_dir: str) -> None:
         """Gives a new run the artifacts of the steps whose results it keeps. Raises ArtifactError, OSError."""
-        context = self._rooms.context(plan, run.id, base_dir)
+        context = self._launch_builder.context(plan, run.id, base_dir)
         wanted = {
-            folder(step): self._rooms.context(plan, step.source, base_dir)
+            folder(step): self._launch_builder.context(plan, step.source, base_dir)
             for step in run.steps.values()
             if step.source and step.artifacts
         }

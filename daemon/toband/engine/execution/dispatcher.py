@@ -31,10 +31,10 @@ from toband.domain.run_events import AttemptEnded, AttemptLost, AttemptVoided, E
 from toband.domain.secret_params import shown_params
 from toband.engine.bounded_work import bounded
 from toband.engine.execution.artifact_flow import ArtifactFlow
-from toband.engine.execution.launch_spec import Rooms, TimeLeft
+from toband.engine.execution.launch_spec import LaunchBuilder, TimeLeft
 from toband.engine.execution.run_actor import RunActor
 from toband.engine.execution.run_locks import RunLocks
-from toband.engine.execution.run_metadata import Notes
+from toband.engine.execution.run_metadata import RunMetadata
 from toband.engine.execution.secret_material import StepSecrets, has_secrets
 from toband.engine.execution.step_maskers import StepMaskers
 from toband.ports import (
@@ -90,9 +90,9 @@ class Dispatcher:
         self,
         *,
         launcher: Launcher,
-        rooms: Rooms,
-        handing: ArtifactFlow,
-        notes: Notes,
+        launch_builder: LaunchBuilder,
+        artifact_flow: ArtifactFlow,
+        metadata: RunMetadata,
         values: Values,
         secrets: StepSecrets,
         maskers: StepMaskers,
@@ -107,9 +107,9 @@ class Dispatcher:
     ) -> None:
         """`find` returns the actor of an active run."""
         self._launcher = launcher
-        self._rooms = rooms
-        self._handing = handing
-        self._notes = notes
+        self._launch_builder = launch_builder
+        self._artifact_flow = artifact_flow
+        self._metadata = metadata
         self._values = values
         self._secrets = secrets
         self._maskers = maskers
@@ -302,10 +302,10 @@ class Dispatcher:
             except FileNotFoundError as error:
                 # An earlier preparation did not finish, or a step removed the directory: the next one creates it again.
                 raise OSError(errno.EAGAIN, str(error)) from None
-            context = self._rooms.checked_context(plan, run.id, base_dir)
-            await self._handing.take_over(plan, run, base_dir=base_dir)
-            self._notes.of_run(context, run)
-            self._notes.of_ended(context, plan, run)
+            context = self._launch_builder.checked_context(plan, run.id, base_dir)
+            await self._artifact_flow.take_over(plan, run, base_dir=base_dir)
+            self._metadata.of_run(context, run)
+            self._metadata.of_ended(context, plan, run)
             actor.prepared = True
             failpoints.hit("run.prepared")
 
@@ -313,7 +313,7 @@ class Dispatcher:
         plan, run, base_dir = actor.plan, actor.run, actor.base_dir
         await self.prepare(actor)
         step = plan.step(attempt.owner)
-        rendered = await self._rooms.rendered(plan, run, attempt, base_dir=base_dir, cheap_only=cheap_only)
+        rendered = await self._launch_builder.rendered(plan, run, attempt, base_dir=base_dir, cheap_only=cheap_only)
         fresh = timedelta(0) <= self._clock.now() - attempt.created_at <= FRESH
         if not (cheap_only and fresh) and not await self._owns():
             raise StoppedError
@@ -325,7 +325,7 @@ class Dispatcher:
             return  # withdrawn meanwhile
         loop = actor.step_time_left(attempt.owner) if step.completion_check is not None else None
         left = TimeLeft(run=actor.time_left(), loop=loop)
-        launch = self._rooms.build(plan, run, attempt, rendered, base_dir=base_dir, left=left, secrets=secrets)
+        launch = self._launch_builder.build(plan, run, attempt, rendered, base_dir=base_dir, left=left, secrets=secrets)
         self._launcher.launch(launch)
         self._in_hand.pop(attempt.token, None)
 
@@ -353,9 +353,9 @@ class Dispatcher:
         stop = self._in_hand.get(attempt.token)
         if stop is None:
             return
-        workspace = self._rooms.workspace(run, rendered, base_dir)
+        workspace = self._launch_builder.workspace(run, rendered, base_dir)
         seconds = plan.step(attempt.owner).timeout or self._artifact_time
-        work = self._handing.lay_out(plan, run, attempt, base_dir=base_dir, workspace=workspace)
+        work = self._artifact_flow.lay_out(plan, run, attempt, base_dir=base_dir, workspace=workspace)
         try:
             await bounded(work, seconds=seconds, stop=stop)
         except TimeoutError:

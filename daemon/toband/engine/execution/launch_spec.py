@@ -80,7 +80,7 @@ class TimeLeft:
 
 
 @dataclass(slots=True, kw_only=True)
-class Rooms:
+class LaunchBuilder:
     """Turns attempts into launches. May read files, in the caller's thread.
 
     A reload of the configuration replaces `rules` and `log_limit`, for launches that are built afterwards.

@@ -19,7 +19,7 @@ from toband.ports import Artifacts
 log = structlog.get_logger()
 
 
-class Notes:
+class RunMetadata:
     def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts = artifacts
 

@@ -17,7 +17,7 @@ import structlog
 from toband import failpoints
 from toband.engine.retention.clock_trust import ClockTrust
 from toband.engine.retention.removal_plan import RemovalPlan, RemovalPlanner
-from toband.engine.retention.retention_policy import Collected, Removed, Rules
+from toband.engine.retention.retention_policy import Collected, Removed, RetentionRules
 from toband.engine.retention.run_sizes import RunSizes
 from toband.engine.retention.total_log_limit import TotalLogLimit
 from toband.ports import (
@@ -53,7 +53,7 @@ class RetentionCollector:
         store: Store,
         archive: Archive,
         clock: Clock,
-        rules: Rules,
+        rules: RetentionRules,
         conditions: Conditions | None = None,
         remove_audit: Callable[[], Awaitable[int]] | None = None,
         trust: ClockTrust | None = None,
@@ -84,7 +84,7 @@ class RetentionCollector:
             rules.total_logs, store=store, archive=archive, sizes=self._sizes, conditions=conditions
         )
 
-    def use(self, rules: Rules) -> None:
+    def use(self, rules: RetentionRules) -> None:
         """Replaces the rules, for the next passes and checks."""
         self._compresses = rules.compress_after is not None
         self._sizes.use(rules)

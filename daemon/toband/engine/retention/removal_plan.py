@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from toban.definition import Retention as OwnRules
 from toban.definition import format_duration, format_size
 from toband.domain.run_ids import first_id
-from toband.engine.retention.retention_policy import Removed, Rules
+from toband.engine.retention.retention_policy import Removed, RetentionRules
 from toband.engine.retention.run_sizes import RunSizes
 from toband.ports import Clock, EndedRun, RetentionStore, RunSpan
 
@@ -66,13 +66,13 @@ class _Suspect:
 
 
 class RemovalPlanner:
-    def __init__(self, *, store: RetentionStore, clock: Clock, rules: Rules, sizes: RunSizes) -> None:
+    def __init__(self, *, store: RetentionStore, clock: Clock, rules: RetentionRules, sizes: RunSizes) -> None:
         self._store = store
         self._clock = clock
         self._rules = rules
         self._sizes = sizes
 
-    def use(self, rules: Rules) -> None:
+    def use(self, rules: RetentionRules) -> None:
         """Replaces the rules."""
         self._rules = rules
 

@@ -11,7 +11,7 @@ LISTED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class RetentionRules:
     """Limits; ages in seconds, None for no limit. A workflow may override the first three."""
 
     age: float | None = None

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import structlog
 
-from toband.engine.retention.retention_policy import Collected, Rules
+from toband.engine.retention.retention_policy import Collected, RetentionRules
 from toband.ports import Archive, Clock, EndedRun, RunSize, Store, StoreFullError
 
 PAGE = 500
@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 
 class RunSizes:
-    def __init__(self, *, store: Store, archive: Archive, clock: Clock, rules: Rules) -> None:
+    def __init__(self, *, store: Store, archive: Archive, clock: Clock, rules: RetentionRules) -> None:
         self._store = store
         self._archive = archive
         self._clock = clock
@@ -29,7 +29,7 @@ class RunSizes:
         # All ended runs with a smaller id are measured.
         self._measured_to = ""
 
-    def use(self, rules: Rules) -> None:
+    def use(self, rules: RetentionRules) -> None:
         """Replaces the rules."""
         self._compress_after = rules.compress_after
 

@@ -19,7 +19,7 @@ from toband.domain.run_events import CancelRequested, ChildEnded, not_started
 from toband.domain.run_model import Run
 from toband.engine.errors import EngineError, WorkflowRecursionError
 from toband.engine.execution.child_locks import ChildLocks, LockOrderError
-from toband.engine.execution.launch_spec import Rooms, call_params
+from toband.engine.execution.launch_spec import LaunchBuilder, call_params
 from toband.engine.execution.run_actor import RunActor
 from toband.engine.execution.run_locks import RunLocks
 from toband.engine.execution.secret_material import StepSecrets
@@ -36,7 +36,7 @@ class ChildRuns:
         *,
         active: ActiveRuns,
         intake: RunIntake,
-        rooms: Rooms,
+        launch_builder: LaunchBuilder,
         secrets: StepSecrets,
         store: Store,
         locks: RunLocks,
@@ -45,7 +45,7 @@ class ChildRuns:
     ) -> None:
         self._active = active
         self._intake = intake
-        self._rooms = rooms
+        self._launch_builder = launch_builder
         self._secrets = secrets
         self._store = store
         self._locks = locks
@@ -61,7 +61,9 @@ class ChildRuns:
         try:
             self._check_descent(actor, target)
             await self._check_locks(actor, attempt)
-            params = call_params(await self._rooms.rendered(actor.plan, actor.run, attempt, base_dir=actor.base_dir))
+            params = call_params(
+                await self._launch_builder.rendered(actor.plan, actor.run, attempt, base_dir=actor.base_dir)
+            )
             params, secret = await self._secrets.child_params(actor.plan, actor.run, attempt.step, params)
             failpoints.hit("child.make")
             child = await self._intake.start_child(

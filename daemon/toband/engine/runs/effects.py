@@ -42,10 +42,10 @@ from toband.engine.execution import step_conditions
 from toband.engine.execution.artifact_collection import Collection
 from toband.engine.execution.dispatcher import PASSING, Dispatcher
 from toband.engine.execution.expression_evaluator import ExpressionEvaluator
-from toband.engine.execution.launch_spec import Rooms
+from toband.engine.execution.launch_spec import LaunchBuilder
 from toband.engine.execution.run_actor import RunActor
 from toband.engine.execution.run_locks import RunLocks
-from toband.engine.execution.run_metadata import Notes
+from toband.engine.execution.run_metadata import RunMetadata
 from toband.engine.execution.template_scope import TemplateScope
 from toband.engine.health.internal_errors import unexpected
 from toband.engine.run_notifier import RunNotifier
@@ -69,8 +69,8 @@ class Effects:
         locks: RunLocks,
         notifier: RunNotifier,
         launches: Dispatcher,
-        rooms: Rooms,
-        notes: Notes,
+        launch_builder: LaunchBuilder,
+        metadata: RunMetadata,
         children: ChildRuns,
         collection: Collection,
         waits: StepWaits,
@@ -83,8 +83,8 @@ class Effects:
         self._locks = locks
         self._notifier = notifier
         self._launches = launches
-        self._rooms = rooms
-        self._notes = notes
+        self._launch_builder = launch_builder
+        self._metadata = metadata
         self._children = children
         self._collection = collection
         self._waits = waits
@@ -179,13 +179,13 @@ class Effects:
         try:
             # If the run has no directory that it may write to, its first step reports that.
             with contextlib.suppress(ArtifactError):
-                context = self._rooms.checked_context(actor.plan, run.id, actor.base_dir)
+                context = self._launch_builder.checked_context(actor.plan, run.id, actor.base_dir)
                 if recovering:
-                    self._notes.of_ended(context, actor.plan, run)
+                    self._metadata.of_ended(context, actor.plan, run)
                     return
-                self._notes.of_steps(context, actor.plan, run)
+                self._metadata.of_steps(context, actor.plan, run)
                 if run.state.terminal:
-                    self._notes.of_run(context, run)
+                    self._metadata.of_run(context, run)
         except Exception as error:
             unexpected(f"cannot write the metadata of run {run.id}", error)
 
