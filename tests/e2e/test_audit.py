@@ -71,8 +71,6 @@ class Calls:
     run: str = ""
     letters: list[str] = field(default_factory=list)
     schedule: str = ""
-    token: str = ""
-    session: str = ""
 
     def definition(self, source: str) -> workflow_pb2.Definition:
         return workflow_pb2.Definition(source=source)
@@ -171,11 +169,11 @@ class Calls:
                 lambda: self.secrets.DeleteSecret(secret_pb2.DeleteSecretRequest(name="DB")),
                 "DB",
             ),
-            "AccessService/CreateToken": (self._token, "role=ROLE_VIEWER"),
-            "AccessService/CreateSession": (self._session, "of token:ci, role=viewer"),
-            "AccessService/RevokeSession": (
-                lambda: self.access.RevokeSession(access_pb2.RevokeSessionRequest(id=self.session)),
-                "of token:ci, role=viewer",
+            "AccessService/CreateToken": (
+                lambda: self.access.CreateToken(
+                    access_pb2.CreateTokenRequest(name="ci", role=access_rule_pb2.ROLE_VIEWER)
+                ),
+                "role=ROLE_VIEWER",
             ),
             "AccessService/RevokeToken": (
                 lambda: self.access.RevokeToken(access_pb2.RevokeTokenRequest(token="ci")),
@@ -210,15 +208,6 @@ class Calls:
     @property
     def access(self) -> access_pb2_grpc.AccessServiceStub:
         return access_pb2_grpc.AccessServiceStub(self.daemon.channel)
-
-    def _token(self) -> None:
-        request = access_pb2.CreateTokenRequest(name="ci", role=access_rule_pb2.ROLE_VIEWER)
-        self.token = self.access.CreateToken(request).text
-
-    def _session(self) -> None:
-        metadata = (("authorization", f"Bearer {self.token}"),)
-        created = self.access.CreateSession(access_pb2.CreateSessionRequest(label="laptop"), metadata=metadata)
-        self.session = created.session.id
 
     def _create(self) -> None:
         request = workflow_pb2.CreateWorkflowRequest(definition=self.definition(SLEEPY), request_id="create-1")
