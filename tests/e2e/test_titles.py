@@ -89,7 +89,7 @@ def test_lists_and_reports(toban: Toban, followed: str) -> None:
     assert columns(toban("workflows", "list").out, "TITLE") == ["listener", "夜間バッチ"]
     assert columns(toban("runs", "artifacts", "nightly").out, "TITLE") == ["データ取得"]
     letters = toban("dead-letters", "list").out
-    assert "夜間バッチ (nightly)" in letters
+    assert "夜間バッチ (nightly#1)" in letters
     assert "結果の通知 (send)" in letters
     letter = toban("dead-letters", "list", "-o", "name").out.strip()
     assert "結果の通知 (send)" in toban("dead-letters", "show", letter).out
