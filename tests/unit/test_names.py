@@ -59,7 +59,6 @@ MODULES = {
     "sandbox": (2, "port and adapter"),
     "schedules": (5, "port, store, engine, SDK and command"),
     "secrets": (5, "port, store, engine, SDK and command"),
-    "schema": (2, "definition and command: the JSON Schema of definitions and of what commands print"),
     "sessions": (2, "engine and command"),
     "shim": (3, "POSIX and Windows, and their package"),
     "store": (2, "port and adapter"),

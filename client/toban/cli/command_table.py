@@ -75,7 +75,7 @@ SECTIONS: Final = {
         ProgramEntry("context", "Name daemons, and choose the one to use.", "context"),
         ProgramEntry("completion", "Print the completion script for a shell.", "completion"),
         ProgramEntry("man", "Print a manual page, for `man -l -`, or write all of them.", "man"),
-        ProgramEntry("schema", "Print the JSON Schema of what -o json writes.", "schema"),
+        ProgramEntry("schema", "Print the JSON Schema of what -o json writes.", "json_schema"),
         ProgramEntry("version", "Show the version of this client.", "version"),
     ),
 }
