@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -22,6 +24,8 @@ from toban.v1 import (
     access_rule_pb2,
     dead_letter_pb2,
     event_pb2,
+    hook_pb2,
+    hook_pb2_grpc,
     job_pb2,
     run_pb2,
     schedule_pb2,
@@ -71,6 +75,8 @@ class Calls:
     run: str = ""
     letters: list[str] = field(default_factory=list)
     schedule: str = ""
+    session: str = ""
+    hook_secret: str = ""
 
     def definition(self, source: str) -> workflow_pb2.Definition:
         return workflow_pb2.Definition(source=source)
@@ -179,11 +185,14 @@ class Calls:
                 lambda: self.access.RevokeToken(access_pb2.RevokeTokenRequest(token="ci")),
                 "ci",
             ),
-            "AccessService/CreateSession": (self.create_session, "of token:aiko, role=viewer"),
+            "AccessService/CreateSession": (self._session, "of token:aiko, role=viewer"),
             "AccessService/RevokeSession": (
                 lambda: self.access.RevokeSession(access_pb2.RevokeSessionRequest(id=self.session)),
                 "browser",
             ),
+            "HookService/CreateHook": (self._hook, "push"),
+            "HookService/DeliverHook": (self._deliver, "push"),
+            "HookService/DeleteHook": (lambda: self.hooks.DeleteHook(hook_pb2.DeleteHookRequest(name="push")), "push"),
             "SystemService/Backup": (lambda: list(d.system.Backup(system_pb2.BackupRequest())), ""),
             "SystemService/CollectGarbage": (lambda: d.system.CollectGarbage(system_pb2.CollectGarbageRequest()), ""),
             "SystemService/Doctor": (lambda: d.system.Doctor(system_pb2.DoctorRequest(repair=True)), ""),
@@ -208,6 +217,20 @@ class Calls:
     @property
     def access(self) -> access_pb2_grpc.AccessServiceStub:
         return access_pb2_grpc.AccessServiceStub(self.daemon.channel)
+
+    @property
+    def hooks(self) -> hook_pb2_grpc.HookServiceStub:
+        return hook_pb2_grpc.HookServiceStub(self.daemon.channel)
+
+    def _hook(self) -> None:
+        request = hook_pb2.CreateHookRequest(name="push", event_type="PUSHED", form=hook_pb2.HOOK_FORM_HMAC)
+        self.hook_secret = self.hooks.CreateHook(request).secret_value
+
+    def _deliver(self) -> None:
+        at = str(int(time.time()))
+        digest = hmac.new(self.hook_secret.encode(), f"{at}.{{}}".encode(), "sha256").hexdigest()
+        headers = {"X-Toban-Timestamp": at, "X-Toban-Signature": f"sha256={digest}"}
+        self.hooks.DeliverHook(hook_pb2.DeliverHookRequest(name="push", headers=headers, body=b"{}"))
 
     def _create(self) -> None:
         request = workflow_pb2.CreateWorkflowRequest(definition=self.definition(SLEEPY), request_id="create-1")
@@ -265,7 +288,7 @@ class Calls:
         request.rule.words = "in 3 days at 9am"
         self.schedule = self.daemon.schedules.CreateSchedule(request).schedule.id
 
-    def create_session(self) -> None:
+    def _session(self) -> None:
         # A session needs an owner, and a socket is none.
         owner = self.access.CreateToken(access_pb2.CreateTokenRequest(name="aiko", role=access_rule_pb2.ROLE_ADMIN))
         request = access_pb2.CreateSessionRequest(label="browser", role=access_rule_pb2.ROLE_VIEWER)
