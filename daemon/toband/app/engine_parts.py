@@ -358,8 +358,8 @@ def _drain_mode(state: StateDir, restored: RestoredState | None, health: Health,
     health.trouble(
         RESTORED_CONDITION,
         HealthStatus.DEGRADED,
-        f"restored from {restored.described}: schedules and events start nothing, and no run begins or goes on; cancel "
-        "the runs that went on there after the backup (`toban ps`), then run `toban system resume`",
+        f"restored from {restored.described}: schedules and events start nothing, and no run begins or continues; "
+        "cancel the runs that continued there after the backup (`toban ps`), then run `toban system resume`",
     )
     draining.after(lambda: health.well(RESTORED_CONDITION))
     return draining

@@ -20,10 +20,10 @@ async def apply_stop_policy(policy: str, active: ActiveRuns, deadline: float) ->
         return
     active.closing = True
     try:
-        # Part of the deadline is left for the rest of the stop: runs that go on by then are detached.
+        # Part of the deadline is left for the rest of the stop: runs that continue by then are detached.
         async with asyncio.timeout(deadline - min(2.0, deadline / 4)):
             if policy == "cancel":
                 await active.cancel_all("the daemon was stopped")
             await active.drain()
     except TimeoutError:
-        log.warning("runs go on without the daemon", action="stop_detached")
+        log.warning("runs continue without the daemon", action="stop_detached")

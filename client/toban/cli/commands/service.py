@@ -201,7 +201,7 @@ def status(ctx: CommandContext, user: UserOption = False, output: OutputOption =
 
 @app.command()
 def restart(ctx: CommandContext, user: UserOption = False, output: OutputOption = None) -> None:
-    """Restart the daemon; running steps go on.
+    """Restart the daemon; running steps continue.
 
     It waits until the daemon answers.
 
@@ -227,7 +227,7 @@ def restart(ctx: CommandContext, user: UserOption = False, output: OutputOption 
     if here.output in (OutputFormat.JSON, OutputFormat.YAML):
         emit_data(here, {"version": version, "steps": steps})
     else:
-        here.note(f"restarted toband {version}" + (f"; running steps: {steps}, which go on" if steps else ""))
+        here.note(f"restarted toband {version}" + (f"; running steps: {steps}, which continue" if steps else ""))
 
 
 @app.command()

@@ -156,7 +156,7 @@ def start(ctx: CommandContext, output: OutputOption = None) -> None:
 
 @app.command()
 def stop(ctx: CommandContext, output: OutputOption = None) -> None:
-    """Stop the daemon as `stop_policy` says; by default running steps go on.
+    """Stop the daemon as `stop_policy` says; by default running steps continue.
 
     \b
     Examples:
@@ -169,7 +169,7 @@ def stop(ctx: CommandContext, output: OutputOption = None) -> None:
 
 @app.command()
 def restart(ctx: CommandContext, output: OutputOption = None) -> None:
-    """Restart the daemon; by default running steps go on.
+    """Restart the daemon; by default running steps continue.
 
     \b
     Examples:
@@ -191,7 +191,7 @@ def uninstall(
 ) -> None:
     """Stop and remove the service; configuration and data stay.
 
-    Running steps go on to their end. With --purge there must be none.
+    Running steps continue to their end. With --purge there must be none.
 
     \b
     Examples:

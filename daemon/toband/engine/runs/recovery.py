@@ -1,4 +1,4 @@
-"""Recovery: after a restart, goes on with every run that has not ended, from the state of its attempts."""
+"""Recovery: after a restart, continues with every run that has not ended, from the state of its attempts."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def refuse_unfinished(connection: Connection) -> None:
     if inspect(connection).has_table(_marker.name):
         raise StoreError(
             "cannot use the database: it is an unfinished copy of another one; "
-            "run `toban system migrate-store` again, which goes on with it"
+            "run `toban system migrate-store` again, which continues with it"
         )
 
 

@@ -1,4 +1,4 @@
-"""A copy of all rows of one database into an empty one of either kind, which can be interrupted and goes on.
+"""A copy of all rows of one database into an empty one of either kind, which can be interrupted and continues.
 
 Each batch of rows is committed together with the note how far the copy is. At the end every table is read on both
 sides, and its number of rows and its digest are compared. Only then the target may be used. The source is only read.
