@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,6 @@ from toban.definition.schema.step_schema import (
     SandboxInput,
     StepInput,
 )
-from toban.v1 import dead_letter_pb2, job_pb2, run_pb2, system_pb2, workflow_pb2
 from toband import config
 from toband.config.keys import FILE_ONLY, declared_in
 
@@ -69,10 +69,28 @@ def test_every_setting_is_described() -> None:
 
 def test_every_call_is_listed() -> None:
     text = read("docs/api.md")
-    for module in (workflow_pb2, job_pb2, run_pb2, dead_letter_pb2, system_pb2):
-        for service in module.DESCRIPTOR.services_by_name.values():
-            calls = ", ".join(method.name for method in service.methods)
-            assert f"| {service.name} | {calls} |" in text
+    modules = [import_module(f"toban.v1.{path.stem}") for path in ROOT.glob("client/toban/v1/*_pb2.py")]
+    services = [each for module in modules for each in module.DESCRIPTOR.services_by_name.values()]
+    assert {"WorkflowService", "AccessService"} <= {each.name for each in services}
+    for service in services:
+        calls = ", ".join(method.name for method in service.methods)
+        assert re.search(rf"^\| {service.name} \| {calls}(;[^|]*)? \|$", text, re.MULTILINE), service.name
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = read("docs/README.md")
+    assert [
+        path.name for path in ROOT.glob("docs/*.md") if path.name != "README.md" and f"({path.name}" not in index
+    ] == []
+
+
+def test_the_first_screen_is_short() -> None:
+    """What Toban is in one sentence, what makes it different in five bullets, and two commands."""
+    title, sentence, bullets, commands = read("README.md").split("\n\n")[:4]
+    assert title == "# Toban"
+    assert len(re.findall(r"\.(?:\s|$)", sentence)) == 1
+    assert len(re.findall(r"^- \*\*", bullets, re.MULTILINE)) == 5
+    assert len(re.findall(r"^scripts/", commands, re.MULTILINE)) == 2
 
 
 def test_every_script_is_named() -> None:
