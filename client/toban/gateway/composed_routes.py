@@ -51,7 +51,9 @@ class ComposedRoutes:
         message = run_pb2.WatchRunsRequest()
         read_query(request, message, ("workflow",), apart=("position",))
         changes = ChangeStream(self._calls, token, resumed_position(request), message.workflow)
+        # So that a refusal is an answer, and no event.
         await self._calls.call("AccessService/WhoAmI", access_pb2.WhoAmIRequest(), token)
+        await changes.begin()
         return streaming(changes.changes())
 
     async def download(self, request: Request) -> Response:

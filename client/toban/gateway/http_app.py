@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -29,7 +30,9 @@ from toban.gateway.session_routes import SessionRoutes
 from toban.gateway.web_site import WebSite
 from toban.sdk.connection import Connection
 
-_REASONS = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
+# Each endpoint decides itself which of them it has.
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+_REASONS: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,15 +69,15 @@ def http_app(parts: GatewayParts) -> ASGIApp:
         "streamProjectRunLogs": projects.logs,
         "getOpenApi": _described,
     }
-    routes = [
-        Route(path, refusing(endpoints[each["operationId"]]), methods=[method.upper()])
-        for path, methods in FURTHER.items()
-        for method, each in methods.items()
-    ]
-    routes += [Route(f"/api{each.path}", serve(each, calls, cookie), methods=[each.method]) for each in OPERATIONS]
-    routes.append(Route("/api/{path:path}", _unknown, methods=None))
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for path, methods in FURTHER.items():
+        by_path[path] = {name.upper(): refusing(endpoints[each["operationId"]]) for name, each in methods.items()}
+    for each in OPERATIONS:
+        by_path.setdefault(f"/api{each.path}", {})[each.method] = serve(each, calls, cookie)
+    routes = [Route(path, _by_method(methods), methods=_METHODS) for path, methods in by_path.items()]
+    routes.append(Route("/api/{path:path}", _unknown, methods=_METHODS))
     if not parts.api_only:
-        routes.append(Route("/{path:path}", console_file, methods=None))
+        routes.append(Route("/{path:path}", console_file, methods=_METHODS))
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -88,6 +91,20 @@ def http_app(parts: GatewayParts) -> ASGIApp:
     )
     app.router.redirect_slashes = False
     return RequestGuard(app, parts.site)
+
+
+def _by_method(endpoints: Mapping[str, Endpoint]) -> Endpoint:
+    """One endpoint for a path, so that a refusal names all of its methods."""
+
+    async def endpoint(request: Request) -> Response:
+        if (found := endpoints.get(request.method)) is not None:
+            return await found(request)
+        allowed = ", ".join(sorted(endpoints))
+        answer = problem(405, "METHOD_NOT_ALLOWED", f"this path has {allowed}")
+        answer.headers["Allow"] = allowed
+        return answer
+
+    return endpoint
 
 
 async def _described(_: Request) -> Response:

@@ -17,7 +17,7 @@ from toban.message_json.message_data import to_dict
 from toban.message_json.message_reader import MessageReader
 from toban.message_json.message_schema import INTEGER, TEXT, TIME, object_of
 from toban.sdk.errors import NotFound
-from toban.v1 import run_pb2
+from toban.v1 import run_pb2, workflow_pb2
 
 _MAYBE_TEXT: Final = {"type": ["string", "null"]}
 _MAYBE_TIME: Final = {"type": ["string", "null"], "format": "date-time"}
@@ -68,6 +68,10 @@ class ProjectRuns:
         token = caller_token(request, self._cookie)
         message = run_pb2.ListRunsRequest(workflow=request.path_params["workflow"])
         read_query(request, message, ("page_size", "page_token"))
+        # A list of nothing would hide a wrong name.
+        await self._calls.call(
+            "WorkflowService/GetWorkflow", workflow_pb2.GetWorkflowRequest(name=message.workflow), token
+        )
         page: run_pb2.ListRunsResponse = await self._calls.call("RunService/ListRuns", message, token)
         data = {"runs": [project_run(each) for each in page.runs], "next_page_token": page.next_page_token}
         return json_answer(request, data)
