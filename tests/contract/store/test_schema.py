@@ -15,7 +15,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import CheckConstraint, Connection, Table, inspect, text
 from sqlalchemy.sql import ClauseElement
 
 from contract.conftest import NewStore
@@ -178,3 +178,41 @@ async def test_the_database_itself_knows_the_states(sql_store: SqlStore, table: 
         checks = inspect(connection).get_check_constraints(table)
     assert len(checks) == 1
     assert re.search(r"\bstate\b.*'RUNNING'", str(checks[0]["sqltext"]), re.DOTALL)
+
+
+# What the rows of each table end with: the row of "What is kept, and for how long" in docs/operations.md. Tables whose
+# rows go with those of another one need none.
+LIMITED_BY = {
+    "audit_entries": "the audit log",
+    "event_bursts": "bursts and throttles",
+    "event_throttles": "bursts and throttles",
+    "events": "events",
+    "fires": "the ledger of due times",
+    "hooks": "definitions, schedules of subjects that have not ended, and hooks",
+    "lock_leftovers": "locks of attempts",
+    "requests": "idempotency keys of requests",
+    "run_numbers": "versions and run numbers of a deleted definition",
+    "runs": "ended runs",
+    "schedules": "schedules of subjects that have ended",
+    "seal_keys": "secrets, their grants and keys",
+    "secrets": "secrets, their grants and keys",
+    "tokens": "tokens that expired",
+    "workflow_versions": "versions of a definition",
+    "workflows": "definitions, schedules of subjects that have not ended, and hooks",
+}
+ONE_ROW = {"audit_anchors", "deleted_changes", "ownership"}
+
+
+def test_no_table_grows_without_a_limit() -> None:
+    def goes_with_another(table: Table) -> bool:
+        return any(key.ondelete == "CASCADE" for key in table.foreign_keys)
+
+    alone = {name for name, table in metadata.tables.items() if not goes_with_another(table)}
+    assert alone - ONE_ROW == set(LIMITED_BY), "say in docs/operations.md and here what limits its rows"
+    for name in ONE_ROW:
+        checks = [each for each in metadata.tables[name].constraints if isinstance(each, CheckConstraint)]
+        assert [str(each.sqltext) for each in checks] == ["id = 1"], name
+    page = (Path(__file__).parents[3] / "docs/operations.md").read_text("utf-8")
+    kept = page.partition("### What is kept, and for how long")[2].partition("### ")[0]
+    for table, row in LIMITED_BY.items():
+        assert f"\n| {row}" in kept, f"{table}: {row}"
