@@ -19,9 +19,20 @@ interface Props {
   danger?: boolean;
   onConfirm: () => Promise<unknown>;
   onClose: () => void;
+  /** In place of `onClose` if nothing was confirmed. */
+  onCancel?: () => void;
 }
 
-export function ConfirmDialog({ title, children, action, name, danger = false, onConfirm, onClose }: Props) {
+export function ConfirmDialog({
+  title,
+  children,
+  action,
+  name,
+  danger = false,
+  onConfirm,
+  onClose,
+  onCancel = onClose,
+}: Props) {
   const t = useMessages(texts);
   const w = useMessages(words);
   const [typed, setTyped] = useState("");
@@ -42,7 +53,7 @@ export function ConfirmDialog({ title, children, action, name, danger = false, o
   }
 
   return (
-    <Dialog title={title} onClose={onClose}>
+    <Dialog title={title} onClose={onCancel}>
       <form
         className="stack"
         onSubmit={(event) => {
@@ -65,7 +76,7 @@ export function ConfirmDialog({ title, children, action, name, danger = false, o
         ) : null}
         {error ? <ErrorNotice error={error} /> : null}
         <div className="dialog-foot">
-          <button type="button" className="button" onClick={onClose}>
+          <button type="button" className="button" onClick={onCancel}>
             {w("close")}
           </button>
           <button

@@ -37,7 +37,7 @@ export function DataTable<Row>({ label, columns, rows, rowKey, hasMore, loadingM
           <tr role="row">
             {columns.map((column) => (
               <th key={column.key} scope="col" role="columnheader" className={column.className}>
-                {column.header}
+                {column.header || <span className="visually-hidden">{t("actions")}</span>}
               </th>
             ))}
           </tr>

@@ -14,9 +14,11 @@ export function PageHead({ title, intro, children }: Props) {
   }, [title]);
   return (
     <div className="page-head">
-      <h1>{title}</h1>
+      <div>
+        <h1>{title}</h1>
+        {intro ? <p className="intro">{intro}</p> : null}
+      </div>
       {children ? <div className="row">{children}</div> : null}
-      {intro ? <p className="intro">{intro}</p> : null}
     </div>
   );
 }

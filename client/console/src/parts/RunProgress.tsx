@@ -12,12 +12,13 @@ export function RunProgress({ run }: { run: Run }) {
   const t = useMessages(texts);
   if (run.finished_at || !run.steps_total) return null;
   const steps = t("steps", { current: run.steps_ended, total: run.steps_total });
+  const counted = run.progress_total ? `${run.progress_current}/${run.progress_total}` : "";
   return (
     <Progress
       current={run.steps_ended}
       total={run.steps_total}
       label={t("label")}
-      text={run.progress_message ? `${steps} · ${run.progress_message}` : steps}
+      text={[steps, counted, run.progress_message].filter(Boolean).join(" · ")}
     />
   );
 }

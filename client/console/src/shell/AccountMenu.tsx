@@ -58,13 +58,7 @@ export function AccountMenu() {
 
   return (
     <div className="account" ref={frame}>
-      <button
-        type="button"
-        className="button quiet account-button"
-        aria-label={t("account")}
-        aria-expanded={open}
-        onClick={() => setOpen(!open)}
-      >
+      <button type="button" className="button quiet account-button" aria-expanded={open} onClick={() => setOpen(!open)}>
         <svg width="20" height="20" viewBox="0 0 20 20" aria-hidden="true">
           <circle cx="10" cy="7" r="3.5" fill="none" stroke="currentColor" strokeWidth="1.6" />
           <path
@@ -74,6 +68,7 @@ export function AccountMenu() {
             strokeWidth="1.6"
           />
         </svg>
+        <span className="visually-hidden">{t("account")}</span>
         {role ? <span className="account-role">{w(role)}</span> : null}
       </button>
       {open ? (

@@ -62,7 +62,7 @@ export function Layout() {
       <div className={menu ? "side open" : "side"}>
         <Navigation onChosen={() => setMenu(false)} />
       </div>
-      <main id="main" className="main" ref={main} tabIndex={-1}>
+      <main id="main" className="content" ref={main} tabIndex={-1}>
         <Banners />
         <Outlet />
       </main>

@@ -23,7 +23,7 @@ export function useDestinations(): { operate: Destination[]; administer: Destina
 export function Navigation({ onChosen }: { onChosen?: () => void }) {
   const t = useMessages(shellMessages);
   const { operate, administer } = useDestinations();
-  const waiting = useQuery(approvalsQuery).data?.length ?? 0;
+  const waiting = useQuery(approvalsQuery).data?.approvals.length ?? 0;
   const item = (each: Destination) => (
     <li key={each.to}>
       <Link

@@ -2,10 +2,10 @@ import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "
 import { OverviewPage } from "~/pages/overview/OverviewPage";
 import { runsSearch } from "~/pages/runs/search";
 import { Loading } from "~/parts/Loading";
-import { ComingPage } from "./ComingPage";
 import { FailedPage } from "./FailedPage";
 import { Layout } from "./Layout";
 import { NotFoundPage } from "./NotFoundPage";
+import { accessSearch, schedulesSearch, texts } from "./searches";
 
 /** The address of every page. All but the first are loaded when they are opened. */
 const root = createRootRoute({ component: Layout, notFoundComponent: NotFoundPage });
@@ -53,15 +53,69 @@ const run = createRoute({
   component: lazyRouteComponent(() => import("~/pages/run/RunPage"), "RunPage"),
 });
 
-const approvals = createRoute({ getParentRoute: () => root, path: "/approvals", component: ComingPage });
-const schedules = createRoute({ getParentRoute: () => root, path: "/schedules", component: ComingPage });
-const events = createRoute({ getParentRoute: () => root, path: "/events", component: ComingPage });
-const deadLetters = createRoute({ getParentRoute: () => root, path: "/dead_letters", component: ComingPage });
-const jobs = createRoute({ getParentRoute: () => root, path: "/jobs", component: ComingPage });
-const job = createRoute({ getParentRoute: () => root, path: "/jobs/$name", component: ComingPage });
-const secrets = createRoute({ getParentRoute: () => root, path: "/secrets", component: ComingPage });
-const access = createRoute({ getParentRoute: () => root, path: "/access", component: ComingPage });
-const system = createRoute({ getParentRoute: () => root, path: "/system", component: ComingPage });
+const approvals = createRoute({
+  getParentRoute: () => root,
+  path: "/approvals",
+  component: lazyRouteComponent(() => import("~/pages/approvals/ApprovalsPage"), "ApprovalsPage"),
+});
+
+const schedules = createRoute({
+  getParentRoute: () => root,
+  path: "/schedules",
+  validateSearch: schedulesSearch,
+  component: lazyRouteComponent(() => import("~/pages/schedules/SchedulesPage"), "SchedulesPage"),
+});
+
+const events = createRoute({
+  getParentRoute: () => root,
+  path: "/events",
+  validateSearch: (given: Record<string, unknown>): { types?: string } => texts(given, ["types"]),
+  component: lazyRouteComponent(() => import("~/pages/events/EventsPage"), "EventsPage"),
+});
+
+const event = createRoute({
+  getParentRoute: () => root,
+  path: "/events/$eventId",
+  component: lazyRouteComponent(() => import("~/pages/events/EventPage"), "EventPage"),
+});
+
+const deadLetters = createRoute({
+  getParentRoute: () => root,
+  path: "/dead_letters",
+  validateSearch: (given: Record<string, unknown>): { all?: true } => (given.all === true ? { all: true } : {}),
+  component: lazyRouteComponent(() => import("~/pages/deadLetters/DeadLettersPage"), "DeadLettersPage"),
+});
+
+const jobs = createRoute({
+  getParentRoute: () => root,
+  path: "/jobs",
+  component: lazyRouteComponent(() => import("~/pages/jobs/JobsPage"), "JobsPage"),
+});
+
+const job = createRoute({
+  getParentRoute: () => root,
+  path: "/jobs/$name",
+  component: lazyRouteComponent(() => import("~/pages/jobs/JobPage"), "JobPage"),
+});
+
+const secrets = createRoute({
+  getParentRoute: () => root,
+  path: "/secrets",
+  component: lazyRouteComponent(() => import("~/pages/secrets/SecretsPage"), "SecretsPage"),
+});
+
+const access = createRoute({
+  getParentRoute: () => root,
+  path: "/access",
+  validateSearch: accessSearch,
+  component: lazyRouteComponent(() => import("~/pages/access/AccessPage"), "AccessPage"),
+});
+
+const system = createRoute({
+  getParentRoute: () => root,
+  path: "/system",
+  component: lazyRouteComponent(() => import("~/pages/system/SystemPage"), "SystemPage"),
+});
 
 export const router = createRouter({
   routeTree: root.addChildren([
@@ -75,6 +129,7 @@ export const router = createRouter({
     approvals,
     schedules,
     events,
+    event,
     deadLetters,
     jobs,
     job,

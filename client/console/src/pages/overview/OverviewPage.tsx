@@ -71,7 +71,7 @@ function Content({ overview }: { overview: Overview }) {
 
 function Numbers({ overview }: { overview: Overview }) {
   const t = useMessages(overviewMessages);
-  const approvals = useQuery(approvalsQuery).data?.length;
+  const approvals = useQuery(approvalsQuery).data?.approvals.length;
   const health = useQuery(systemQuery).data?.health;
   const narrowed = useIsNarrowed();
   const failures = overview.failure_count;

@@ -92,7 +92,8 @@ function Name({ run }: { run: Run }) {
 
 function About({ run }: { run: Run }) {
   const w = useMessages(words);
-  if (run.error_message) return <span className="clamp run-error">{run.error_message}</span>;
+  const said = run.error_message !== run.state && run.state !== "succeeded";
+  if (run.error_message && said) return <span className="clamp run-error">{run.error_message}</span>;
   if (run.finished_at) return null;
   const waiting = wordKey("wait_", run.waiting_for);
   return (

@@ -1,0 +1,36 @@
+import { messages } from "~/i18n/messages";
+
+export const secretsMessages = messages({
+  en: {
+    title: "Secrets",
+    intro: "Names only: no call returns a value. A definition uses one as {{ secrets.NAME }}.",
+    name: "Name",
+    workflows: "Granted to",
+    nobody: "no workflow",
+    kept: "Kept in",
+    daemon: "the daemon, encrypted",
+    version: "Version",
+    changed: "Changed",
+    used: "Last used",
+    never: "never",
+    unreadable: "Unreadable",
+    empty_title: "No secrets yet",
+    empty: "A value is read from standard input or a file, never from the command line, so it is set in a terminal:",
+  },
+  ja: {
+    title: "シークレット",
+    intro: "名前だけを表示します。値を返す操作はありません。定義では {{ secrets.名前 }} と書いて使います。",
+    name: "名前",
+    workflows: "使えるワークフロー",
+    nobody: "なし",
+    kept: "保存先",
+    daemon: "デーモン(暗号化)",
+    version: "版",
+    changed: "変更",
+    used: "最終使用",
+    never: "未使用",
+    unreadable: "読み取り不可",
+    empty_title: "シークレットはまだありません",
+    empty: "値は標準入力かファイルから読み込みます。コマンドラインには書かないため、ターミナルで設定してください。",
+  },
+});
