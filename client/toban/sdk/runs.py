@@ -364,6 +364,69 @@ class RunCalls(Calls):
                 pass
         return await self.get_run(run_id)
 
+    async def read_log(
+        self,
+        process_execution_id: str = "",
+        *,
+        run_id: str = "",
+        step: str = "",
+        attempt: int = 0,
+        first_line: int = 1,
+        lines: int = 0,
+        offset: int | None = None,
+        raw: bool = False,
+        line_bytes: int = 0,
+    ) -> run_pb2.ReadLogResponse:
+        """Lines of the log of one process by their numbers, from `first_line` or from the byte `offset` on.
+
+        A negative `first_line` counts from the end. Raises InvalidArgument, and NotFound, also for a deleted log.
+        """
+        request = run_pb2.ReadLogRequest(
+            process_execution_id=process_execution_id,
+            run_id=run_id,
+            step=step,
+            attempt=attempt,
+            first_line=first_line if offset is None else 0,
+            lines=lines,
+            offset=offset,
+            raw=raw,
+            line_bytes=line_bytes,
+        )
+        return await self._connection.call(self._runs.ReadLog, request)
+
+    def search_logs(
+        self,
+        text: str,
+        *,
+        run_id: str = "",
+        process_execution_id: str = "",
+        step: str = "",
+        attempt: int = 0,
+        ignore_case: bool = False,
+        raw: bool = False,
+        line_bytes: int = 0,
+        page_size: int = 0,
+    ) -> AsyncGenerator[run_pb2.LogMatch, None]:
+        """Lines with a text in the logs of a run, of a step or of one process. Raises InvalidArgument, NotFound."""
+
+        async def fetch(page: str) -> tuple[list[run_pb2.LogMatch], str]:
+            request = run_pb2.SearchLogsRequest(
+                process_execution_id=process_execution_id,
+                run_id=run_id,
+                step=step,
+                attempt=attempt,
+                text=text,
+                ignore_case=ignore_case,
+                raw=raw,
+                line_bytes=line_bytes,
+                page_size=page_size,
+                page_token=page,
+            )
+            answer = await self._connection.call(self._runs.SearchLogs, request)
+            return list(answer.matches), answer.next_page_token
+
+        return paged(fetch)
+
     async def stream_logs(
         self,
         run_id: str = "",

@@ -203,6 +203,8 @@ class SyncClient(Blocking[Client]):
     watch_run = iterating(Client.watch_run)
     watch_runs = iterating(Client.watch_runs)
     wait_run = blocking(Client.wait_run)
+    read_log = blocking(Client.read_log)
+    search_logs = iterating(Client.search_logs)
     stream_logs = iterating(Client.stream_logs)
     list_process_executions = iterating(Client.list_process_executions)
     get_process_execution = blocking(Client.get_process_execution)

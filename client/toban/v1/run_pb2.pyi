@@ -3084,6 +3084,262 @@ class LogRecord(_message.Message):
 Global___LogRecord: _TypeAlias = LogRecord  # noqa: Y015
 
 @_typing.final
+class ReadLogRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROCESS_EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    FIRST_LINE_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    RAW_FIELD_NUMBER: _builtins.int
+    LINE_BYTES_FIELD_NUMBER: _builtins.int
+    process_execution_id: _builtins.str
+    """Exactly this process, if set. Then `run_id` may be empty; not together with `step` or `attempt`."""
+    run_id: _builtins.str
+    step: _builtins.str
+    """The last process of this step, such as `build`, `build[3]` or `build.check`."""
+    attempt: _builtins.int
+    """Of this attempt of the step, if set."""
+    first_line: _builtins.int
+    """The number of the first line; 0 means 1. A negative one counts from the end: -1 is the last line."""
+    lines: _builtins.int
+    """At most 10,000; 0 means 1,000. An answer has at most 2 MiB of lines, and so perhaps fewer."""
+    offset: _builtins.int
+    """Instead of `first_line`: begin with the first line whose `offset` is this or more."""
+    raw: _builtins.bool
+    """Count and return all lines as stored. Otherwise `::progress` lines are left out and have no number, and `::log` lines
+    are their message with a level.
+    """
+    line_bytes: _builtins.int
+    """Bytes of a line that are returned, at most 1 MiB; 0 means 4,096."""
+    def __init__(
+        self,
+        *,
+        process_execution_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        step: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        first_line: _builtins.int = ...,
+        lines: _builtins.int = ...,
+        offset: _builtins.int | None = ...,
+        raw: _builtins.bool = ...,
+        line_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "offset", b"offset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "attempt", b"attempt", "first_line", b"first_line", "line_bytes", b"line_bytes", "lines", b"lines", "offset", b"offset", "process_execution_id", b"process_execution_id", "raw", b"raw", "run_id", b"run_id", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
+    _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
+
+Global___ReadLogRequest: _TypeAlias = ReadLogRequest  # noqa: Y015
+
+@_typing.final
+class ReadLogResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROCESS_EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    TOTAL_LINES_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    process_execution_id: _builtins.str
+    step: _builtins.str
+    attempt: _builtins.int
+    total_lines: _builtins.int
+    """Number of lines of the log that have ended up to now."""
+    ended: _builtins.bool
+    """Whether the process has ended: no more lines follow."""
+    complete: _builtins.bool
+    """Whether the log is there up to its end."""
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogLine]: ...
+    def __init__(
+        self,
+        *,
+        process_execution_id: _builtins.str = ...,
+        step: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        lines: _abc.Iterable[Global___LogLine] | None = ...,
+        total_lines: _builtins.int = ...,
+        ended: _builtins.bool = ...,
+        complete: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "complete", b"complete", "ended", b"ended", "lines", b"lines", "process_execution_id", b"process_execution_id", "step", b"step", "total_lines", b"total_lines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadLogResponse: _TypeAlias = ReadLogResponse  # noqa: Y015
+
+@_typing.final
+class LogLine(_message.Message):
+    """A line of a log, without its line break."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    STREAM_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    UNFINISHED_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Counted from 1, in the order in which lines end."""
+    offset: _builtins.int
+    """Where it begins in the attempt file."""
+    stream: Global___LogStream.ValueType
+    data: _builtins.bytes
+    """The bytes as printed, perhaps not UTF-8 and with control sequences; cut at `line_bytes`."""
+    bytes: _builtins.int
+    """Size of the whole line."""
+    level: Global___LogLevel.ValueType
+    """Of a `::log` line; unspecified for other output."""
+    unfinished: _builtins.bool
+    """The line has not ended yet, and may get another number."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When its beginning was printed."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        stream: Global___LogStream.ValueType = ...,
+        data: _builtins.bytes = ...,
+        bytes: _builtins.int = ...,
+        level: Global___LogLevel.ValueType = ...,
+        unfinished: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "bytes", b"bytes", "data", b"data", "level", b"level", "number", b"number", "offset", b"offset", "stream", b"stream", "unfinished", b"unfinished"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogLine: _TypeAlias = LogLine  # noqa: Y015
+
+@_typing.final
+class SearchLogsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROCESS_EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    IGNORE_CASE_FIELD_NUMBER: _builtins.int
+    RAW_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    LINE_BYTES_FIELD_NUMBER: _builtins.int
+    process_execution_id: _builtins.str
+    """Exactly this process, if set. Then `run_id` may be empty; not together with `step` or `attempt`."""
+    run_id: _builtins.str
+    step: _builtins.str
+    """Only this step, if set: `build` with all of its instances, one instance as in `build[3]`, or `build.check`."""
+    attempt: _builtins.int
+    """Only this attempt of the step, if set."""
+    text: _builtins.str
+    """1 to 1,000 bytes, found as they are."""
+    ignore_case: _builtins.bool
+    """Letters from A to Z are also found as a to z, and the other way round."""
+    raw: _builtins.bool
+    """As in ReadLogRequest, also for the numbers of the lines."""
+    page_size: _builtins.int
+    """At most 1,000; 0 means 100."""
+    page_token: _builtins.str
+    line_bytes: _builtins.int
+    """Bytes of a line that are returned, at most 1 MiB; 0 means 4,096. The whole line is searched."""
+    def __init__(
+        self,
+        *,
+        process_execution_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        step: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        text: _builtins.str = ...,
+        ignore_case: _builtins.bool = ...,
+        raw: _builtins.bool = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        line_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "ignore_case", b"ignore_case", "line_bytes", b"line_bytes", "page_size", b"page_size", "page_token", b"page_token", "process_execution_id", b"process_execution_id", "raw", b"raw", "run_id", b"run_id", "step", b"step", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchLogsRequest: _TypeAlias = SearchLogsRequest  # noqa: Y015
+
+@_typing.final
+class SearchLogsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MATCHES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty when everything was searched."""
+    @_builtins.property
+    def matches(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogMatch]: ...
+    def __init__(
+        self,
+        *,
+        matches: _abc.Iterable[Global___LogMatch] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["matches", b"matches", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchLogsResponse: _TypeAlias = SearchLogsResponse  # noqa: Y015
+
+@_typing.final
+class LogMatch(_message.Message):
+    """A line with the text that was looked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROCESS_EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    process_execution_id: _builtins.str
+    step: _builtins.str
+    attempt: _builtins.int
+    @_builtins.property
+    def line(self) -> Global___LogLine: ...
+    def __init__(
+        self,
+        *,
+        process_execution_id: _builtins.str = ...,
+        step: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        line: Global___LogLine | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["line", b"line"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "line", b"line", "process_execution_id", b"process_execution_id", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogMatch: _TypeAlias = LogMatch  # noqa: Y015
+
+@_typing.final
 class LogEnd(_message.Message):
     """The end of the stream."""
 

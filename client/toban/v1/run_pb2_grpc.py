@@ -120,6 +120,16 @@ class RunServiceStub:
                 request_serializer=toban_dot_v1_dot_run__pb2.StreamLogsRequest.SerializeToString,
                 response_deserializer=toban_dot_v1_dot_run__pb2.StreamLogsResponse.FromString,
                 _registered_method=True)
+        self.ReadLog = channel.unary_unary(
+                '/toban.v1.RunService/ReadLog',
+                request_serializer=toban_dot_v1_dot_run__pb2.ReadLogRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_run__pb2.ReadLogResponse.FromString,
+                _registered_method=True)
+        self.SearchLogs = channel.unary_unary(
+                '/toban.v1.RunService/SearchLogs',
+                request_serializer=toban_dot_v1_dot_run__pb2.SearchLogsRequest.SerializeToString,
+                response_deserializer=toban_dot_v1_dot_run__pb2.SearchLogsResponse.FromString,
+                _registered_method=True)
         self.ListProcessExecutions = channel.unary_unary(
                 '/toban.v1.RunService/ListProcessExecutions',
                 request_serializer=toban_dot_v1_dot_run__pb2.ListProcessExecutionsRequest.SerializeToString,
@@ -354,6 +364,31 @@ class RunServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadLog(self, request, context):
+        """Returns lines of the log of one process by their numbers: `process_execution_id`, or the last process of `step`.
+        Lines are numbered in the order in which they end, from 1, and keep their numbers while the log grows.
+
+        Errors:
+        - INVALID_ARGUMENT: no process is chosen, or a limit is exceeded
+        - NOT_FOUND `RUN_NOT_FOUND` or `PROCESS_EXECUTION_NOT_FOUND`
+        - OUT_OF_RANGE `LOG_EXPIRED`: the log was deleted
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SearchLogs(self, request, context):
+        """Finds lines with a text in the logs of a run, of a step or of one process, in the order of launches and lines. A page
+        may have fewer matches than wanted, or none, and be followed by others. Deleted logs have no lines.
+
+        Errors:
+        - INVALID_ARGUMENT: an empty text, one with a line break or of more than 1,000 bytes
+        - NOT_FOUND `RUN_NOT_FOUND` or `PROCESS_EXECUTION_NOT_FOUND`
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListProcessExecutions(self, request, context):
         """Lists processes that were started for runs, newest first, without their output.
 
@@ -481,6 +516,16 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.StreamLogs,
                     request_deserializer=toban_dot_v1_dot_run__pb2.StreamLogsRequest.FromString,
                     response_serializer=toban_dot_v1_dot_run__pb2.StreamLogsResponse.SerializeToString,
+            ),
+            'ReadLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadLog,
+                    request_deserializer=toban_dot_v1_dot_run__pb2.ReadLogRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_run__pb2.ReadLogResponse.SerializeToString,
+            ),
+            'SearchLogs': grpc.unary_unary_rpc_method_handler(
+                    servicer.SearchLogs,
+                    request_deserializer=toban_dot_v1_dot_run__pb2.SearchLogsRequest.FromString,
+                    response_serializer=toban_dot_v1_dot_run__pb2.SearchLogsResponse.SerializeToString,
             ),
             'ListProcessExecutions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListProcessExecutions,
@@ -963,6 +1008,60 @@ class RunService:
             '/toban.v1.RunService/StreamLogs',
             toban_dot_v1_dot_run__pb2.StreamLogsRequest.SerializeToString,
             toban_dot_v1_dot_run__pb2.StreamLogsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.RunService/ReadLog',
+            toban_dot_v1_dot_run__pb2.ReadLogRequest.SerializeToString,
+            toban_dot_v1_dot_run__pb2.ReadLogResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SearchLogs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/toban.v1.RunService/SearchLogs',
+            toban_dot_v1_dot_run__pb2.SearchLogsRequest.SerializeToString,
+            toban_dot_v1_dot_run__pb2.SearchLogsResponse.FromString,
             options,
             channel_credentials,
             insecure,

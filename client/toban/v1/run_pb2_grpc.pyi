@@ -172,6 +172,23 @@ class RunServiceStub:
     - OUT_OF_RANGE `LOG_EXPIRED`: the log at the position was deleted
     - UNAVAILABLE `STOPPING`: the daemon stops; continue with `position`
     """
+    ReadLog: _grpc.UnaryUnaryMultiCallable[_run_pb2.ReadLogRequest, _run_pb2.ReadLogResponse]
+    """Returns lines of the log of one process by their numbers: `process_execution_id`, or the last process of `step`.
+    Lines are numbered in the order in which they end, from 1, and keep their numbers while the log grows.
+
+    Errors:
+    - INVALID_ARGUMENT: no process is chosen, or a limit is exceeded
+    - NOT_FOUND `RUN_NOT_FOUND` or `PROCESS_EXECUTION_NOT_FOUND`
+    - OUT_OF_RANGE `LOG_EXPIRED`: the log was deleted
+    """
+    SearchLogs: _grpc.UnaryUnaryMultiCallable[_run_pb2.SearchLogsRequest, _run_pb2.SearchLogsResponse]
+    """Finds lines with a text in the logs of a run, of a step or of one process, in the order of launches and lines. A page
+    may have fewer matches than wanted, or none, and be followed by others. Deleted logs have no lines.
+
+    Errors:
+    - INVALID_ARGUMENT: an empty text, one with a line break or of more than 1,000 bytes
+    - NOT_FOUND `RUN_NOT_FOUND` or `PROCESS_EXECUTION_NOT_FOUND`
+    """
     ListProcessExecutions: _grpc.UnaryUnaryMultiCallable[_run_pb2.ListProcessExecutionsRequest, _run_pb2.ListProcessExecutionsResponse]
     """Lists processes that were started for runs, newest first, without their output.
 
@@ -340,6 +357,23 @@ class RunServiceAsyncStub(RunServiceStub):
     - INVALID_ARGUMENT `INVALID_POSITION`
     - OUT_OF_RANGE `LOG_EXPIRED`: the log at the position was deleted
     - UNAVAILABLE `STOPPING`: the daemon stops; continue with `position`
+    """
+    ReadLog: _aio.UnaryUnaryMultiCallable[_run_pb2.ReadLogRequest, _run_pb2.ReadLogResponse]  # type: ignore[assignment]
+    """Returns lines of the log of one process by their numbers: `process_execution_id`, or the last process of `step`.
+    Lines are numbered in the order in which they end, from 1, and keep their numbers while the log grows.
+
+    Errors:
+    - INVALID_ARGUMENT: no process is chosen, or a limit is exceeded
+    - NOT_FOUND `RUN_NOT_FOUND` or `PROCESS_EXECUTION_NOT_FOUND`
+    - OUT_OF_RANGE `LOG_EXPIRED`: the log was deleted
+    """
+    SearchLogs: _aio.UnaryUnaryMultiCallable[_run_pb2.SearchLogsRequest, _run_pb2.SearchLogsResponse]  # type: ignore[assignment]
+    """Finds lines with a text in the logs of a run, of a step or of one process, in the order of launches and lines. A page
+    may have fewer matches than wanted, or none, and be followed by others. Deleted logs have no lines.
+
+    Errors:
+    - INVALID_ARGUMENT: an empty text, one with a line break or of more than 1,000 bytes
+    - NOT_FOUND `RUN_NOT_FOUND` or `PROCESS_EXECUTION_NOT_FOUND`
     """
     ListProcessExecutions: _aio.UnaryUnaryMultiCallable[_run_pb2.ListProcessExecutionsRequest, _run_pb2.ListProcessExecutionsResponse]  # type: ignore[assignment]
     """Lists processes that were started for runs, newest first, without their output.
@@ -608,6 +642,35 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         - INVALID_ARGUMENT `INVALID_POSITION`
         - OUT_OF_RANGE `LOG_EXPIRED`: the log at the position was deleted
         - UNAVAILABLE `STOPPING`: the daemon stops; continue with `position`
+        """
+
+    @_abc_1.abstractmethod
+    def ReadLog(
+        self,
+        request: _run_pb2.ReadLogRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_pb2.ReadLogResponse, _abc.Awaitable[_run_pb2.ReadLogResponse]]:
+        """Returns lines of the log of one process by their numbers: `process_execution_id`, or the last process of `step`.
+        Lines are numbered in the order in which they end, from 1, and keep their numbers while the log grows.
+
+        Errors:
+        - INVALID_ARGUMENT: no process is chosen, or a limit is exceeded
+        - NOT_FOUND `RUN_NOT_FOUND` or `PROCESS_EXECUTION_NOT_FOUND`
+        - OUT_OF_RANGE `LOG_EXPIRED`: the log was deleted
+        """
+
+    @_abc_1.abstractmethod
+    def SearchLogs(
+        self,
+        request: _run_pb2.SearchLogsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_pb2.SearchLogsResponse, _abc.Awaitable[_run_pb2.SearchLogsResponse]]:
+        """Finds lines with a text in the logs of a run, of a step or of one process, in the order of launches and lines. A page
+        may have fewer matches than wanted, or none, and be followed by others. Deleted logs have no lines.
+
+        Errors:
+        - INVALID_ARGUMENT: an empty text, one with a line break or of more than 1,000 bytes
+        - NOT_FOUND `RUN_NOT_FOUND` or `PROCESS_EXECUTION_NOT_FOUND`
         """
 
     @_abc_1.abstractmethod

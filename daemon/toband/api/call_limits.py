@@ -77,7 +77,8 @@ _LANES: Mapping[str, str] = {
         PreviewSchedule ExplainSchedule ListFires GetJob ListJobs GetRun GetCurrentRun ListRuns FindIds
         ListProcessExecutions GetProcessExecution ListArtifacts ListDeadLetters GetDeadLetter GetEvent ListEvents
         GetSchedule ListSchedules InterpretTime ListLocks GetSecret ListSecrets ListTokens
-        ListSessions ListAuditEntries GetHook ListHooks List
+        ListSessions ListAuditEntries GetHook ListHooks ReadLog
+        SearchLogs List
     """,
     "write": """
         StartRun RetryRun RunJob RequeueDeadLetter EmitEvent CreateSchedule SetSecret DeleteSecret GrantSecret

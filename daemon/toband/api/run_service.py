@@ -14,6 +14,7 @@ from toband.api.artifact_rpcs import ArtifactRpcs
 from toband.api.common_requests import caller, identity, origin_of, request_of
 from toband.api.handler import Context, streaming, unary
 from toband.api.lock_messages import LockMessages
+from toband.api.log_line_rpcs import LogLineRpcs
 from toband.api.run_pages import STEPS, next_run_page, run_page
 from toband.api.run_watch_rpc import RunWatchRpc
 from toband.domain.attempt_model import Attempt
@@ -59,6 +60,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         control: RunControl,
         approvals: Approvals,
         logs: LogStreams,
+        lines: LogLineRpcs,
         store: Store,
         watch: RunWatchRpc,
         watch_all: AllRunsWatchRpc,
@@ -78,6 +80,7 @@ class RunService(run_pb2_grpc.RunServiceServicer):
         self._artifacts = artifacts
         self._sampler = sampler
         self._logs = logs
+        self._lines = lines
         self._store = store
         self._search = RunSearch(store)
         self._watch = watch
@@ -272,6 +275,14 @@ class RunService(run_pb2_grpc.RunServiceServicer):
                     state = pb.RunState.Value(f"RUN_STATE_{item.state.value}")
                     end = pb.LogEnd(run_state=state, complete=item.complete)
                     yield pb.StreamLogsResponse(end=end, position=item.position)
+
+    @unary
+    async def ReadLog(self, request: pb.ReadLogRequest, context: Context) -> pb.ReadLogResponse:
+        return await self._lines.read(request)
+
+    @unary
+    async def SearchLogs(self, request: pb.SearchLogsRequest, context: Context) -> pb.SearchLogsResponse:
+        return await self._lines.search(request)
 
     @unary
     async def ListProcessExecutions(

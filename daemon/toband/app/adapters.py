@@ -35,6 +35,7 @@ from toband.supervise.host.host_inspection import HostInspection
 from toband.supervise.host.run_archive import RunArchive
 from toband.supervise.launch.descriptor_limit import OwnDescriptors
 from toband.supervise.launch.process_meter import ProcessMeter
+from toband.supervise.logs.line_reader import LineReader
 from toband.supervise.logs.log_reader import LogReader
 
 if sys.platform == "win32":
@@ -70,6 +71,7 @@ class Adapters:
         )
         self.files = RunFiles(state.join("runs"))
         self.logs = LogReader(self.files)
+        self.log_lines = LineReader(self.files)
         self.values = ValueFiles(self.files)
         self.launcher = _new_launcher(config, state, self.files, clock, health)
         self.daemon_meter = DaemonMeter()

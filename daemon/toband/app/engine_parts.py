@@ -45,6 +45,7 @@ from toband.engine.retention.retention_policy import RetentionRules
 from toband.engine.retention.row_retention import RowLimits, RowRetention
 from toband.engine.run_notifier import RunNotifier
 from toband.engine.runs.approvals import Approvals
+from toband.engine.runs.line_queries import LineQueries
 from toband.engine.runs.log_stream import LogStreams
 from toband.engine.runs.resource_sampling import ResourceSampler
 from toband.engine.runs.run_artifacts import RunArtifacts
@@ -155,6 +156,7 @@ class EngineParts:
             launches=self.runs.launches,
             notifier=self.notifier,
         )
+        self.log_lines = LineQueries(store, adapters.log_lines, self.runs.launches.waits)
         self.run_artifacts = RunArtifacts(store, adapters.artifacts, self.runs.context_of)
 
     def _make_access(self, admin: TokenText | None) -> None:

@@ -15,6 +15,7 @@ from toband.api.event_service import EventService
 from toband.api.hook_service import HookService
 from toband.api.job_service import JobService
 from toband.api.lock_messages import LockMessages
+from toband.api.log_line_rpcs import LogLineRpcs
 from toband.api.run_service import RunService
 from toband.api.run_watch_rpc import RunWatchRpc
 from toband.api.schedule_rpcs import ScheduleRpcs
@@ -48,6 +49,7 @@ async def start_services(
         control=engine.control,
         approvals=engine.approvals,
         logs=engine.log_streams,
+        lines=LogLineRpcs(engine.log_lines),
         store=store,
         watch_all=AllRunsWatchRpc(store, engine.notifier),
         watch=RunWatchRpc(engine.runs.plans, store, engine.notifier, progress),

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from toband.domain.attempt_model import Attempt, Progress
+from toband.domain.structured_lines import LogLevel
 from toband.ports.records import RunSize
 
 PAGE = 32 * 1024
@@ -52,6 +53,76 @@ class LogPage:
     over: bool = False
     damaged: bool = False
     missing: bool = False
+
+
+class NumberedLine(NamedTuple):
+    """A line of a log, without its line break. `number` counts from 1 in the order in which lines end.
+
+    `data` may be cut; `size` is that of the whole line. `offset` is where it begins in the attempt file. `unfinished`:
+    it has not ended yet, and may get another number.
+    """
+
+    number: int
+    offset: int
+    at: int
+    kind: LogKind
+    data: bytes
+    size: int
+    level: LogLevel | None = None
+    unfinished: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineQuery:
+    """`count` lines from `first` on; a negative one counts from the end. With `offset`: from the first one that begins
+    there or later.
+    """
+
+    first: int = 1
+    count: int
+    offset: int | None = None
+    raw: bool = False
+    line_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinePage:
+    """`total` is the number of lines that have ended. `over`: no more follow. `damaged`: the log is cut off."""
+
+    lines: Sequence[NumberedLine]
+    total: int
+    over: bool
+    damaged: bool
+    missing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextQuery:
+    """At most `count` lines with the text, after line `after`."""
+
+    text: str
+    ignore_case: bool = False
+    after: int = 0
+    count: int
+    raw: bool = False
+    line_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundLines:
+    """`resume`: the line after which a further search begins; None: the log has no more."""
+
+    lines: Sequence[NumberedLine]
+    resume: int | None = None
+    missing: bool = False
+
+
+class LogLineReader(Protocol):
+    """Lines of logs by their numbers. Blocks; may be called from several threads. Raises OSError."""
+
+    def read(self, attempt: Attempt, query: LineQuery) -> LinePage: ...
+
+    def search(self, attempt: Attempt, query: TextQuery) -> FoundLines: ...
 
 
 class OutputEnd(NamedTuple):

@@ -33,7 +33,8 @@ viewer         | own     | no    | WorkflowService: GetWorkflow ListWorkflowVers
 viewer         | own     | no    | WorkflowService: ExplainSchedule; JobService: GetJob; RunService: GetCurrentRun
 viewer         | own     | no    | DeadLetterService: GetDeadLetter; HookService: GetHook
 viewer         | own     | all   | RunService: PlanRun; ScheduleService: GetSchedule
-viewer         | own     | chain | RunService: GetRun WatchRun StreamLogs ListArtifacts DownloadArtifact
+viewer         | own     | chain | RunService: GetRun WatchRun StreamLogs ReadLog SearchLogs
+viewer         | own     | chain | RunService: ListArtifacts DownloadArtifact
 viewer         | own     | chain | RunService: GetProcessExecution
 viewer         | visible | no    | WorkflowService: ListWorkflows ListWorkflowSummaries GetOverview ListFires
 viewer         | visible | no    | JobService: ListJobs; RunService: ListRuns FindIds WatchRuns

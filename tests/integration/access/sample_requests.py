@@ -131,6 +131,8 @@ _RUNS: Mapping[str, Callable[[Target], Any]] = {
     "WatchRun": lambda to: run_pb2.WatchRunRequest(id=to.run),
     "WatchRuns": lambda _: run_pb2.WatchRunsRequest(only_changes=True),
     "StreamLogs": lambda to: run_pb2.StreamLogsRequest(run_id=to.run),
+    "ReadLog": lambda to: run_pb2.ReadLogRequest(process_execution_id=to.attempt),
+    "SearchLogs": lambda to: run_pb2.SearchLogsRequest(run_id=to.run, text="hi"),
     "ListProcessExecutions": lambda to: run_pb2.ListProcessExecutionsRequest(run_id=to.run),
     "GetProcessExecution": lambda to: run_pb2.GetProcessExecutionRequest(id=to.attempt),
     "ListArtifacts": lambda to: run_pb2.ListArtifactsRequest(run_id=to.run),

@@ -13,6 +13,8 @@ _SECOND: Final[Mapping[str, Mapping[str, CallTarget]]] = {
     "RunService/StartRun": {"from_run": CallTarget.RUN},
     "RunService/PlanRun": {"from_run": CallTarget.RUN},
     "RunService/StreamLogs": {"process_execution_id": CallTarget.PROCESS_EXECUTION},
+    "RunService/ReadLog": {"process_execution_id": CallTarget.PROCESS_EXECUTION},
+    "RunService/SearchLogs": {"process_execution_id": CallTarget.PROCESS_EXECUTION},
     "RunService/ListProcessExecutions": {"run_id": CallTarget.RUN},
 }
 """Further fields that name something of a workflow; each may be empty."""
