@@ -37,7 +37,7 @@ def wanted() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     tools = [each for each in extras["dev"] if each.startswith(TOOLS)]
-    return [*project["dependencies"], *extras["daemon"], *tools, *ONLY_THERE]
+    return [*project["dependencies"], *extras["daemon"], *extras["web"], *tools, *ONLY_THERE]
 
 
 def pip(*arguments: str) -> None:

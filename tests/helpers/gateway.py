@@ -129,8 +129,9 @@ class Gateway:
     def code(self) -> str:
         """The code of the link that it printed at its start."""
         with self._news:
-            assert self._news.wait_for(lambda: _CODE.search(self.said), WITHIN), self.said
-        return _CODE.findall(self.said)[0]
+            found = self._news.wait_for(lambda: _CODE.search(self.said), WITHIN)
+            assert found, self.said
+            return found[1]
 
     @property
     def said(self) -> str:
@@ -153,7 +154,17 @@ def running_gateway(
     socket: str, *arguments: str, environment: Mapping[str, str] | None = None, directory: Path | None = None
 ) -> Iterator[Gateway]:
     """Serves the daemon at an address such as `unix:///…`; at the end it is gone."""
-    command: Sequence[str] = (sys.executable, "-m", "toban.cli", "--server", socket, "web", "--listen", "127.0.0.1:0")
+    command: Sequence[str] = (
+        sys.executable,
+        "-m",
+        "toban.cli",
+        "--server",
+        socket,
+        "web",
+        "--listen",
+        "127.0.0.1:0",
+        "--no-build",
+    )
     process = subprocess.Popen(
         [*command, *arguments],
         stdin=subprocess.DEVNULL,

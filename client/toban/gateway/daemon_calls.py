@@ -10,6 +10,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from toban.gateway.operation import method_of
 from toban.sdk.connection import Connection, Metadata
+from toban.v1 import hook_pb2, hook_pb2_grpc
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -26,9 +27,14 @@ class DaemonCalls:
         assert token, "a call without a credential would have the rights of the gateway's own socket"
         return self._connection.acting_for(token)
 
+    async def deliver(self, request: hook_pb2.DeliverHookRequest) -> hook_pb2.DeliverHookResponse:
+        """Hands a delivery over. Its signature is its only credential, so the call has none."""
+        stub = hook_pb2_grpc.HookServiceStub(self._connection.channel)
+        return await self._connection.acting_for("").call(stub.DeliverHook, request)
+
     async def call(self, rpc: str, request: Message, token: str, within: float = 30.0) -> Any:
         """Makes a call such as `RunService/GetRun`."""
-        method = self._method(rpc)
+        method = method_of(rpc)
         multi: Callable[..., Any] = self._connection.channel.unary_unary(
             f"/{method.containing_service.full_name}/{method.name}",
             request_serializer=GetMessageClass(method.input_type).SerializeToString,
@@ -38,7 +44,7 @@ class DaemonCalls:
 
     def open_stream(self, rpc: str, request: Message) -> Callable[[Metadata], grpc.aio.UnaryStreamCall[Any, Any]]:
         """Opens a stream such as `RunService/StreamLogs`, as `Connection.stream` wants it."""
-        method = self._method(rpc)
+        method = method_of(rpc)
         multi = self._connection.channel.unary_stream(
             f"/{method.containing_service.full_name}/{method.name}",
             request_serializer=GetMessageClass(method.input_type).SerializeToString,
@@ -50,10 +56,6 @@ class DaemonCalls:
             return call
 
         return opened
-
-    @staticmethod
-    def _method(rpc: str) -> Any:
-        return method_of(rpc)
 
     async def close(self) -> None:
         await self._connection.close()

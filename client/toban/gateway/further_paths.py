@@ -132,6 +132,21 @@ FURTHER: Final[dict[str, dict[str, Any]]] = {
             statuses=_CHANGING,
         ),
     },
+    "/hooks/{name}": {
+        "post": described(
+            id="deliverHook",
+            tag="hooks",
+            summary="Takes a delivery to a hook. Its signature is its only credential: see docs/hooks.md.",
+            parameters=(_path("name"),),
+            body={"content": {"application/json": {}}},
+            responses={
+                "200": json_response(_message("DeliverHookResponse"), "It was delivered before, or is ignored."),
+                "201": json_response(_message("DeliverHookResponse"), "It became an event."),
+            },
+            public=True,
+            statuses=_CHANGING,
+        )
+    },
     "/api/workflow_runs/{id}/logs": {
         "get": described(
             id="streamRunLogs",

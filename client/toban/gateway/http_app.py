@@ -19,6 +19,7 @@ from toban.gateway.composed_routes import ComposedRoutes
 from toban.gateway.console_files import console_file
 from toban.gateway.daemon_calls import DaemonCalls
 from toban.gateway.further_paths import FURTHER
+from toban.gateway.hook_routes import HookRoutes
 from toban.gateway.login_codes import LoginCodes
 from toban.gateway.open_api import document
 from toban.gateway.operation_handler import Endpoint, refusing, serve
@@ -67,6 +68,7 @@ def http_app(parts: GatewayParts) -> ASGIApp:
         "getProjectRun": projects.get,
         "cancelProjectRun": projects.cancel,
         "streamProjectRunLogs": projects.logs,
+        "deliverHook": HookRoutes(calls).deliver,
         "getOpenApi": _described,
     }
     by_path: dict[str, dict[str, Endpoint]] = {}

@@ -113,6 +113,11 @@ TABLE: Mapping[str, RouteRow] = {
     "cancelSchedulesOfSubject": _row("editor", "no", body={"subject": "nobody"}),
     "getSchedule": _row("viewer", "no"),
     "cancelSchedule": _row("editor", "no"),
+    "listHooks": _row("viewer", "visible"),
+    "createHook": _row("editor", "no", body={"name": "WORKFLOW", "workflow": "WORKFLOW"}),
+    "getHook": _row("viewer", "no"),
+    "deleteHook": _row("editor", "no"),
+    "deliverHook": _row(PUBLIC, "all", body={}),
     # The daemon.
     "getSystem": _row("viewer", "all"),
     "getConfig": _row("admin", "no"),

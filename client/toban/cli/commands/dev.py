@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
+from toban.cli.commands.web import NEEDED
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.session import complain, quiet_grpc, session
@@ -48,10 +49,12 @@ def dev(
             show_default=False,
         ),
     ] = "",
+    no_web: Annotated[bool, Option("--no-web", help="Do not start `toban web` beside it.")] = False,
 ) -> None:
     """Run a daemon in the foreground, to try things out.
 
-    Ctrl-C stops it. Without --state-dir active runs are cancelled first.
+    With the extra `web` it also serves the console, and prints the link to it. Ctrl-C stops both. Without --state-dir
+    active runs are cancelled first.
 
     \b
     Examples:
@@ -69,7 +72,7 @@ def dev(
     directory = os.path.abspath(state_dir) if state_dir else _temporary()
     try:
         with _signals_stop():
-            _serve(directory, keep=bool(state_dir), quiet=here.quiet)
+            _serve(directory, keep=bool(state_dir), quiet=here.quiet, web=not no_web and _has_web())
     finally:
         if not state_dir:
             shutil.rmtree(directory, ignore_errors=True)
@@ -96,7 +99,11 @@ def _signals_stop() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _serve(directory: str, *, keep: bool, quiet: bool) -> None:
+def _has_web() -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in NEEDED)
+
+
+def _serve(directory: str, *, keep: bool, quiet: bool, web: bool) -> None:
     # In its own process group: Ctrl-C reaches only this process, which then stops the daemon.
     options: dict[str, Any] = {}
     if sys.platform == "win32":
@@ -106,9 +113,10 @@ def _serve(directory: str, *, keep: bool, quiet: bool) -> None:
     daemon = subprocess.Popen([sys.executable, "-m", "toband", "--state-dir", directory], env=_environment(), **options)
     try:
         address = _wait_until_served(daemon, directory)
-        if not quiet:
-            _tell(address, directory, keep=keep)
-        code = daemon.wait()
+        with _console(address, _token_file(address, directory)) if web else contextlib.nullcontext():
+            if not quiet:
+                _tell(address, directory, keep=keep)
+            code = daemon.wait()
         raise Failure(f"the daemon exited unexpectedly with code {code}", Exit.UNREACHABLE)
     except _Stop:
         pass
@@ -116,6 +124,25 @@ def _serve(directory: str, *, keep: bool, quiet: bool) -> None:
         with contextlib.suppress(_Stop):
             _stop(daemon, directory, cancel=not keep)
     complain("toban: the daemon has stopped")
+
+
+@contextlib.contextmanager
+def _console(address: str, token_file: str) -> Iterator[None]:
+    """`toban web` beside the daemon, in this process group, so that it may read Enter from the terminal."""
+    command = [sys.executable, "-m", "toban.cli", "--server", address]
+    command += ["--token-file", token_file] if token_file else []
+    console = subprocess.Popen(
+        [*command, "web", "--listen", "127.0.0.1:0", "--no-build"], stdout=subprocess.DEVNULL, env=_environment()
+    )
+    try:
+        yield
+    finally:
+        console.terminate()
+        try:
+            console.wait(_STOP_DEADLINE)
+        except subprocess.TimeoutExpired:
+            console.kill()
+            console.wait()
 
 
 def _environment() -> dict[str, str]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
+import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
 
+import toban
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.session import complain, quiet_grpc, session, shown
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from toban.gateway.web_server import WebServer, WebSettings
     from toban.sdk.endpoint import Endpoint
 
-_NEEDED: Final = ("starlette", "uvicorn")
+NEEDED: Final = ("starlette", "uvicorn")
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 DEFAULT_ADDRESS: Final = "127.0.0.1:7280"
 
@@ -44,6 +47,9 @@ def web(
     ] = "",
     api_only: Annotated[bool, Option("--api-only", help="Serve the HTTP API without the console.")] = False,
     open_: Annotated[bool, Option("--open", help="Open the console in a browser.")] = False,
+    no_build: Annotated[
+        bool, Option("--no-build", help="In a working copy: do not build the console if its sources have changed.")
+    ] = False,
     no_link: Annotated[bool, Option("--no-link", help="Print no login link: people log in with a token.")] = False,
 ) -> None:
     """Serve the console and the HTTP API of a daemon.
@@ -79,6 +85,8 @@ def web(
     )
     with doing("serve the console"):
         endpoint = resolve(here.server, here.context, given=given)
+    if not api_only:
+        _provide_console(build=not no_build)
     server = _listening(WebServer, settings, endpoint)
     if not api_only:
         prepare_console()
@@ -86,9 +94,23 @@ def web(
         server.run(lambda: _announce(server, link=not no_link, browser=open_, quiet=here.quiet))
 
 
+def _provide_console(*, build: bool) -> None:
+    """Builds the console of a working copy, which takes a minute the first time; says so if there is none."""
+    from toban.gateway.console_files import STATIC
+
+    script = os.path.join(os.path.dirname(toban.__file__), "..", "..", "scripts", "build-console")
+    if build and os.path.isfile(script) and os.access(script, os.X_OK):
+        try:
+            subprocess.run([script], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False)
+        except OSError as error:
+            complain(f"toban: warning: cannot build the console: {error.strerror}")
+    if not (STATIC / "index.html").is_file():
+        complain("toban: warning: the console is not built, and only the API is served: scripts/build-console")
+
+
 def check_web_installed(what: str) -> None:
     """Raises Failure if the extra is not installed."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise Failure(
             f"cannot {what}: {', '.join(missing)} is not installed", Exit.USAGE, hint="pip install 'toban[web]'"

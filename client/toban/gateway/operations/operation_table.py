@@ -8,13 +8,14 @@ from toban.gateway.operation import Operation
 from toban.gateway.operations.daemon_operations import ACCESS, SYSTEM
 from toban.gateway.operations.definition_operations import JOBS, WORKFLOWS
 from toban.gateway.operations.run_operations import DEAD_LETTERS, RUNS
-from toban.gateway.operations.trigger_operations import EVENTS, SCHEDULES
+from toban.gateway.operations.trigger_operations import EVENTS, HOOKS, SCHEDULES
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *WORKFLOWS,
     *RUNS,
     *JOBS,
     *EVENTS,
+    *HOOKS,
     *SCHEDULES,
     *DEAD_LETTERS,
     *ACCESS,

@@ -1,4 +1,4 @@
-"""Events, and schedules of subjects."""
+"""Events, hooks, and schedules of subjects."""
 
 from __future__ import annotations
 
@@ -39,6 +39,42 @@ EVENTS: Final = (
         path="/events/resolve",
         rpc="EventService/ResolveEvent",
         summary="Shows which workflows an event would start, and why the others not. Emits nothing.",
+    ),
+)
+
+HOOKS: Final = (
+    Operation(
+        id="listHooks",
+        method="GET",
+        path="/hooks",
+        rpc="HookService/ListHooks",
+        summary="Lists hooks by name, without their secrets.",
+    ),
+    Operation(
+        id="createHook",
+        method="POST",
+        path="/hooks",
+        rpc="HookService/CreateHook",
+        summary="Creates a hook; the answer has the secret that the daemon made for the only time.",
+        result="hook",
+        status=201,
+        needed=("name",),
+    ),
+    Operation(
+        id="getHook",
+        method="GET",
+        path="/hooks/{name}",
+        rpc="HookService/GetHook",
+        summary="Returns a hook, without its secret.",
+        result="hook",
+    ),
+    Operation(
+        id="deleteHook",
+        method="DELETE",
+        path="/hooks/{name}",
+        rpc="HookService/DeleteHook",
+        summary="Deletes a hook: deliveries to it are refused.",
+        status=204,
     ),
 )
 
