@@ -13,8 +13,15 @@ _SCRIPT: Final = Path(__file__).parents[3] / "scripts" / "build-console"
 
 
 def build_console() -> bool:
-    """Builds the console if this is a checkout and its sources have changed; the script says on standard error what it
-    does. False if it cannot be built: then an earlier one, or the API alone, is served."""
-    if os.name != "posix" or not (_SCRIPT.is_file() and (_SCRIPT.parents[1] / "client" / "console").is_dir()):
-        return (STATIC / "index.html").is_file()
-    return subprocess.run([_SCRIPT], stdin=subprocess.DEVNULL, check=False).returncode == 0
+    """Builds the console if this is a checkout and its sources have changed; whether there is one then.
+
+    The script says on standard error what it does, and why it cannot: then an earlier one is served, if there is one.
+    """
+    if os.name == "posix" and _SCRIPT.is_file() and (_SCRIPT.parents[1] / "client" / "console").is_dir():
+        # Its output is none of ours: our own is read by scripts.
+        subprocess.run([_SCRIPT], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False)
+    return has_console()
+
+
+def has_console() -> bool:
+    return (STATIC / "index.html").is_file()

@@ -125,7 +125,8 @@ def _operation(operation: Operation) -> Document:
 
 def _statuses(operation: Operation) -> list[int]:
     changing = _CHANGING if operation.method != "GET" else ()
-    return [*_COMMON, *changing, *((412,) if operation.if_match else ())]
+    expiring = (410,) if operation.rpc == "RunService/ReadLog" else ()
+    return [*_COMMON, *changing, *expiring, *((412,) if operation.if_match else ())]
 
 
 def _parameters(operation: Operation) -> list[Document]:

@@ -65,7 +65,7 @@ def test_every_problem_of_a_definition_has_its_line_and_column(editor: HttpClien
     broken = "name: broken\ndescription: x\nsteps:\n" + "".join(
         f"  - id: s{n}\n    run: 'true'\n    timout: 1s\n    retries_{n}: {'x' * 100}\n" for n in range(60)
     )
-    problems: list[object] = []
+    problems: list[dict[str, object]] = []
     for answer in (
         editor.post("/api/workflows", broken),
         editor.post("/api/workflows", {"definition": {"source": broken}}),

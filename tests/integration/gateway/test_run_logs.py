@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from itertools import islice
 
 from helpers.daemon import Daemon
@@ -115,3 +116,18 @@ def test_filters_and_refusals(daemon: Daemon, viewer: HttpClient) -> None:
     assert viewer.get("/api/workflow_runs/01a1f5d2-267b-705e-91f9-f1404222216a/logs").reason == "RUN_NOT_FOUND"
     for query in ("tail=x", "streams=loud", "nothing=1", "position=%2f"):
         assert viewer.get(f"{path}?{query}").status == 422, query
+
+
+def test_lines_are_read_by_number_and_found_by_text(daemon: Daemon, viewer: HttpClient) -> None:
+    daemon.apply(TALKING.replace("talking", "read"))
+    run = daemon.run("read").id
+    page = viewer.get(f"/api/workflow_runs/{run}/lines?step=other&first_line=3&lines=1").data
+    assert [(each["number"], base64.b64decode(each["data"])) for each in page["lines"]] == [(3, b"other 3")]
+    assert (page["total_lines"], page["complete"]) == (4, True)
+    process = page["process_execution_id"]
+    last = viewer.get(f"/api/process_logs/{process}/lines?first_line=-1").data["lines"]
+    assert [base64.b64decode(each["data"]) for each in last] == [b"other 4"]
+    found = viewer.get(f"/api/workflow_runs/{run}/search?text=LINE&ignore_case=true").data["matches"]
+    assert [(each["step"], each["line"]["number"]) for each in found] == [("count", n) for n in (1, 2, 3)]
+    assert len(viewer.get(f"/api/process_logs/{process}/search?text=other").data["matches"]) == 4
+    assert viewer.get(f"/api/process_logs/{process}/search").status == 422

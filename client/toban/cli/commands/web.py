@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
-import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
 
-import toban
 from toban.cli.error_report import Failure, doing
 from toban.cli.exits import Exit
 from toban.cli.session import complain, quiet_grpc, session, shown
@@ -85,27 +82,11 @@ def web(
     )
     with doing("serve the console"):
         endpoint = resolve(here.server, here.context, given=given)
-    if not api_only:
-        _provide_console(build=not no_build)
     server = _listening(WebServer, settings, endpoint)
     if not api_only:
-        prepare_console()
+        _prepare_console(build=not no_build)
     with contextlib.suppress(KeyboardInterrupt):
         server.run(lambda: _announce(server, link=not no_link, browser=open_, quiet=here.quiet))
-
-
-def _provide_console(*, build: bool) -> None:
-    """Builds the console of a working copy, which takes a minute the first time; says so if there is none."""
-    from toban.gateway.console_files import STATIC
-
-    script = os.path.join(os.path.dirname(toban.__file__), "..", "..", "scripts", "build-console")
-    if build and os.path.isfile(script) and os.access(script, os.X_OK):
-        try:
-            subprocess.run([script], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False)
-        except OSError as error:
-            complain(f"toban: warning: cannot build the console: {error.strerror}")
-    if not (STATIC / "index.html").is_file():
-        complain("toban: warning: the console is not built, and only the API is served: scripts/build-console")
 
 
 def check_web_installed(what: str) -> None:
@@ -117,12 +98,12 @@ def check_web_installed(what: str) -> None:
         )
 
 
-def prepare_console() -> None:
-    """Builds the console of a checkout, once after each change."""
-    from toban.gateway.console_checkout import build_console
+def _prepare_console(*, build: bool) -> None:
+    """Builds the console of a checkout, once after each change of its sources; says so if there is none."""
+    from toban.gateway.console_checkout import build_console, has_console
 
-    if not build_console():
-        complain("toban: the console is not built; the HTTP API is served without it")
+    if not (build_console() if build else has_console()):
+        complain("toban: warning: the console is not built, and only the HTTP API is served: scripts/build-console")
 
 
 def _listening(kind: type[WebServer], settings: WebSettings, endpoint: Endpoint) -> WebServer:
