@@ -106,7 +106,11 @@ def _load_context() -> Any:
 
 
 def _raised(error: BaseException) -> int:
-    traceback.print_exception(type(error), error, error.__traceback__)
+    """Prints the traceback from the function on: the frames before it are those of this program and of the import."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((__file__, importlib.__file__, "<frozen")):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)
     return _handed_on(error)
 
 

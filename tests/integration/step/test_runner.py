@@ -258,4 +258,5 @@ def test_a_workflow_result_is_returned_or_raised(call: Caller) -> None:
     done = call("steps:raised_before")
     assert done.outputs == {"toban.error": "ValueError: x"}
     assert 'raise ValueError("x")' in done.stderr
+    assert "runner.py" not in done.stderr
     assert "without an error" in call("steps:returned", False).outputs["toban.error"]
