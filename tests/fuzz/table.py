@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fuzz import (
     attempt_targets,
+    backup_targets,
     client_targets,
     credential_targets,
     damage_targets,
@@ -26,5 +27,6 @@ TARGETS = {
         *damage_targets.TARGETS,
         *client_targets.TARGETS,
         *masker_targets.TARGETS,
+        *backup_targets.TARGETS,
     )
 }

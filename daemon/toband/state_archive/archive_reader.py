@@ -164,11 +164,18 @@ def _header(source: _Source) -> tarfile.TarInfo:
     for name in ("size", "uid", "gid"):
         if name in keywords:
             setattr(info, name, int(keywords[name]))
-    return info
+    return _checked(info)
 
 
 def _plain_header(source: _Source) -> tarfile.TarInfo:
-    return tarfile.TarInfo.frombuf(source.read(BLOCK), "utf-8", "surrogateescape")
+    return _checked(tarfile.TarInfo.frombuf(source.read(BLOCK), "utf-8", "surrogateescape"))
+
+
+def _checked(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Raises ValueError."""
+    if info.size < 0:
+        raise ValueError("a size is negative")
+    return info
 
 
 def _keywords(data: bytes) -> Mapping[str, str]:

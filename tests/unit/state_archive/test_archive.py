@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import sys
+import tarfile
 import zlib
 from contextlib import suppress
 from dataclasses import replace
@@ -12,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from toband.state_archive.archive_format import FORMAT, ArchiveEnd, ArchiveError, Manifest
-from toband.state_archive.archive_reader import ArchiveReader
+from toband.state_archive.archive_format import BLOCK, FORMAT, ArchiveEnd, ArchiveError, Manifest
+from toband.state_archive.archive_reader import ArchiveReader, Member
 from toband.state_archive.archive_writer import ArchiveWriter
+from toband.state_archive.restored_files import RestoredFiles
 
 MANIFEST = Manifest(
     format=FORMAT,
@@ -114,3 +117,32 @@ def test_an_archive_of_a_later_format_is_refused(tmp_path: Path) -> None:
     path.write_bytes(sink.getvalue())
     with pytest.raises(ArchiveError, match=f"its format is {FORMAT + 1}, and this release reads format {FORMAT}"):
         ArchiveReader(str(path)).verify()
+
+
+def test_a_negative_size_is_damage(tmp_path: Path) -> None:
+    plain = bytearray(gzip.decompress(archive(tmp_path)))
+    (start,) = (at for at in range(0, len(plain), BLOCK) if plain[at : at + 11] == b"runs/1/cut\0")
+    header = plain[start : start + BLOCK]
+    header[124:136] = b"\xff" * 12
+    header[148:156] = b" " * 8
+    header[148:155] = b"%06o\0" % sum(header)
+    plain[start : start + BLOCK] = header
+    path = tmp_path / "archive"
+    path.write_bytes(gzip.compress(plain))
+    with pytest.raises(ArchiveError, match=r"it is damaged \(a size is negative\)"):
+        ArchiveReader(str(path)).verify()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links of POSIX")
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "top").mkdir()
+    (tmp_path / "outside").mkdir()
+    files, directory = RestoredFiles(str(tmp_path / "top")), tarfile.TarInfo("x")
+    directory.type = tarfile.DIRTYPE
+    link = tarfile.TarInfo("x")
+    link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "outside")
+    files.add(Member(link, iter(()), ""), "runs/link")
+    for name, reason in (("runs/link/a/b", "leads through a link"), ("runs/../a", "is no path"), ("/a", "is no path")):
+        with pytest.raises(ArchiveError, match=reason):
+            files.add(Member(directory, iter(()), ""), name)
+    assert list((tmp_path / "outside").iterdir()) == []
