@@ -130,6 +130,18 @@ def test_the_unit_starts_the_installed_program() -> None:
     assert "\nDelegateSubgroup=toband\n" in ServiceFiles().unit(system_layout(), 254)
 
 
+def test_the_unit_of_the_web_console_uses_a_socket_that_gives_no_rights() -> None:
+    unit = ServiceFiles().web_unit(system_layout())
+    start = "/opt/toban/current/bin/toban --server unix:///run/toban/steps.sock web --no-link --no-build"
+    assert f"\nExecStart={start} --listen 127.0.0.1:7280\n" in unit
+    assert "\nDynamicUser=yes\n" in unit
+    listen = tomllib.loads(ServiceFiles().config(system_layout()))["listen"]
+    assert {"address": "unix:///run/toban/steps.sock", "role": "none", "mode": "0666"} in listen
+    mine = ServiceFiles().web_unit(user_layout({"XDG_STATE_HOME": "/srv/state"}))
+    assert "--server unix:///srv/state/toban/toban.sock web --no-link" in mine
+    assert "User=" not in mine
+
+
 def test_the_unit_of_a_user_has_the_paths_of_that_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ai ko%")
     layout = user_layout({"XDG_CONFIG_HOME": "/srv/settings"})
@@ -169,7 +181,7 @@ def test_this_environment_is_copied_without_what_only_developers_need(tmp_path: 
 
     contents = contents_of(made)
     assert contents["packages"]["toband"].startswith(made)
-    assert {"sqlalchemy", "grpcio", "toban"} <= contents["versions"].keys()
+    assert {"sqlalchemy", "grpcio", "starlette", "toban"} <= contents["versions"].keys()
     assert not {"mypy", "pytest", "ruff"} & contents["versions"].keys()
     assert HEAD in known_schemas(made)
     assert ServiceFiles(contents["packages"]["toban"]).unit(system_layout(), 252)

@@ -620,6 +620,86 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/process_logs/{id}/lines": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns lines of the log of a process by their numbers; the bytes are base64.
+         * @description Needs the role viewer.
+         */
+        get: operations["readProcessLog"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/process_logs/{id}/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Finds lines with a text in the log of a process.
+         * @description Needs the role viewer.
+         */
+        get: operations["searchProcessLog"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/workflow_runs/{run_id}/lines": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns lines of the log of the last process of a step by their numbers; the bytes are base64.
+         * @description Needs the role viewer.
+         */
+        get: operations["readRunLog"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/workflow_runs/{run_id}/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Finds lines with a text in the logs of a run, in the order of launches and lines.
+         * @description Needs the role viewer.
+         */
+        get: operations["searchRunLogs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/artifacts": {
         parameters: {
             query?: never;
@@ -811,6 +891,54 @@ export interface paths {
          */
         post: operations["resolveEvent"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/hooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists hooks by name, without their secrets.
+         * @description Needs the role viewer.
+         */
+        get: operations["listHooks"];
+        put?: never;
+        /**
+         * Creates a hook; the answer has the secret that the daemon made for the only time.
+         * @description Needs the role editor.
+         */
+        post: operations["createHook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/hooks/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns a hook, without its secret.
+         * @description Needs the role viewer.
+         */
+        get: operations["getHook"];
+        put?: never;
+        post?: never;
+        /**
+         * Deletes a hook: deliveries to it are refused.
+         * @description Needs the role editor.
+         */
+        delete: operations["deleteHook"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1364,6 +1492,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/hooks/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Takes a delivery to a hook. Its signature is its only credential: see docs/hooks.md. */
+        post: operations["deliverHook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/workflow_runs/{id}/logs": {
         parameters: {
             query?: never;
@@ -1721,6 +1866,13 @@ export interface components {
             warning: boolean;
             file: string;
         };
+        DeliverHookResponse: {
+            event_id: string;
+            created: boolean;
+            run_id: string;
+            not_started: string;
+            ignored: string;
+        };
         DoctorResponse: {
             findings: components["schemas"]["Finding"][];
         };
@@ -1893,10 +2045,25 @@ export interface components {
             /** Format: date-time */
             since?: string;
         };
+        Hook: {
+            name: string;
+            workflow: string;
+            event_type: string;
+            /** @enum {unknown} */
+            form: null | "github" | "hmac";
+            secret: string;
+            params: {
+                [key: string]: string;
+            };
+            conditions: string[];
+            /** Format: date-time */
+            created_at?: string;
+            created_by: string;
+        };
         Identity: {
             name: string;
             /** @enum {unknown} */
-            kind: null | "socket" | "user" | "token" | "certificate" | "issuer" | "step";
+            kind: null | "socket" | "user" | "token" | "certificate" | "issuer" | "step" | "hook";
             /** @enum {unknown} */
             role: null | "viewer" | "operator" | "editor" | "admin";
             narrowing?: components["schemas"]["Narrowing"];
@@ -1955,6 +2122,10 @@ export interface components {
         };
         ListFiresResponse: {
             fires: components["schemas"]["Fire"][];
+            next_page_token: string;
+        };
+        ListHooksResponse: {
+            hooks: components["schemas"]["Hook"][];
             next_page_token: string;
         };
         ListJobsResponse: {
@@ -2026,6 +2197,25 @@ export interface components {
         LockWait: {
             lock: string;
             held_by: components["schemas"]["LockUser"][];
+        };
+        LogLine: {
+            number: number;
+            offset: number;
+            /** Format: date-time */
+            at?: string;
+            /** @enum {unknown} */
+            stream: null | "stdout" | "stderr" | "system";
+            data: string;
+            bytes: number;
+            /** @enum {unknown} */
+            level: null | "debug" | "info" | "warning" | "error";
+            unfinished: boolean;
+        };
+        LogMatch: {
+            process_execution_id: string;
+            step: string;
+            attempt: number;
+            line?: components["schemas"]["LogLine"];
         };
         Narrowing: {
             workflows: string[];
@@ -2128,6 +2318,15 @@ export interface components {
             stderr: string;
             stdout_truncated: boolean;
             stderr_truncated: boolean;
+        };
+        ReadLogResponse: {
+            process_execution_id: string;
+            step: string;
+            attempt: number;
+            lines: components["schemas"]["LogLine"][];
+            total_lines: number;
+            ended: boolean;
+            complete: boolean;
         };
         Recovery: {
             runs: number;
@@ -2281,6 +2480,10 @@ export interface components {
             cancelled_at?: string;
             due_times: string[];
             workflow_title: string;
+        };
+        SearchLogsResponse: {
+            matches: components["schemas"]["LogMatch"][];
+            next_page_token: string;
         };
         Secret: {
             name: string;
@@ -3444,6 +3647,124 @@ export interface operations {
             };
         };
     };
+    readProcessLog: {
+        parameters: {
+            query?: {
+                first_line?: number;
+                lines?: number;
+                offset?: number;
+                raw?: boolean;
+                line_bytes?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReadLogResponse"];
+                };
+            };
+        };
+    };
+    searchProcessLog: {
+        parameters: {
+            query: {
+                text: string;
+                ignore_case?: boolean;
+                raw?: boolean;
+                page_size?: number;
+                page_token?: string;
+                line_bytes?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SearchLogsResponse"];
+                };
+            };
+        };
+    };
+    readRunLog: {
+        parameters: {
+            query: {
+                step: string;
+                attempt?: number;
+                first_line?: number;
+                lines?: number;
+                offset?: number;
+                raw?: boolean;
+                line_bytes?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReadLogResponse"];
+                };
+            };
+        };
+    };
+    searchRunLogs: {
+        parameters: {
+            query: {
+                step?: string;
+                attempt?: number;
+                text: string;
+                ignore_case?: boolean;
+                raw?: boolean;
+                page_size?: number;
+                page_token?: string;
+                line_bytes?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SearchLogsResponse"];
+                };
+            };
+        };
+    };
     listArtifacts: {
         parameters: {
             query: {
@@ -3802,6 +4123,108 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["ResolveEventResponse"];
                 };
+            };
+        };
+    };
+    listHooks: {
+        parameters: {
+            query?: {
+                page_size?: number;
+                page_token?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListHooksResponse"];
+                };
+            };
+        };
+    };
+    createHook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    name: string;
+                    workflow?: string;
+                    event_type?: string;
+                    /** @enum {unknown} */
+                    form?: null | "github" | "hmac";
+                    secret?: string;
+                    params?: {
+                        [key: string]: string;
+                    };
+                    conditions?: string[];
+                };
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Hook"] & {
+                        secret_value: string;
+                    };
+                };
+            };
+        };
+    };
+    getHook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Hook"];
+                };
+            };
+        };
+    };
+    deleteHook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
         };
     };
@@ -4573,6 +4996,41 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+        };
+    };
+    deliverHook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": unknown;
+            };
+        };
+        responses: {
+            /** @description It was delivered before, or is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliverHookResponse"];
+                };
+            };
+            /** @description It became an event. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliverHookResponse"];
+                };
             };
         };
     };

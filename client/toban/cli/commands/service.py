@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from toban.cli.commands import service_logs
+from toban.cli.commands.web import check_web_installed
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import emit_data, fields, paint
@@ -67,6 +68,9 @@ def install(
     hardened: Annotated[
         bool, Option("--hardened", help="Add the hardening drop-in: no sudo in steps, most of the disk read-only.")
     ] = False,
+    web: Annotated[
+        bool, Option("--web", help="Also install the web console and the HTTP API, as a unit of its own.")
+    ] = False,
     wheel: FromOption = "",
     find_links: FindLinksOption = "",
     python: PythonOption = "",
@@ -82,15 +86,17 @@ def install(
     \b
     Examples:
       sudo toban service install --dry-run
-      sudo toban service install
+      sudo toban service install --web
       toban service install --user
     """
     here = session(ctx, output)
     layout = _layout(user=user)
+    if web:
+        check_web_installed("install the web console")
     from toban.cli.systemd.service_setup import InstallChoices, ServiceSetup
 
     choices = InstallChoices(
-        wheel=wheel, find_links=find_links, python=python, hardened=hardened, force=force, dry_run=dry_run
+        wheel=wheel, find_links=find_links, python=python, hardened=hardened, web=web, force=force, dry_run=dry_run
     )
     setup = ServiceSetup(layout, choices)
     target = _change(here, layout, setup, setup.install, dry_run=dry_run)

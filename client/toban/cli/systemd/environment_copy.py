@@ -17,8 +17,8 @@ from toban.cli.exits import Exit
 
 _PROJECT: Final = "toban"
 _NEEDED: Final = "daemon"
-# Installed with the daemon if they are in this environment.
-_OPTIONAL: Final = ("postgres",)
+# Installed with the daemon if they are in this environment, which a package of each tells.
+_OPTIONAL: Final = {"postgres": "psycopg", "web": "starlette"}
 _REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^]]*)\])?([^;]*)(?:;(.*))?", re.DOTALL)
 _EXTRA: Final = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 _CODE: Final = (".py", ".toml", ".service", ".conf", ".sysusers", ".tmpfiles")
@@ -47,7 +47,7 @@ class EnvironmentCopy:
     @property
     def extras(self) -> str:
         """Those that are installed here."""
-        return ",".join([_NEEDED, *(name for name in _OPTIONAL if importlib.util.find_spec("psycopg"))])
+        return ",".join([_NEEDED, *(name for name, package in _OPTIONAL.items() if importlib.util.find_spec(package))])
 
     def identity(self) -> str:
         """A digest of the code of Toban and of the versions of all packages."""

@@ -11,6 +11,7 @@ from toban.cli.systemd.service_layout import ServiceLayout
 
 # The version of systemd that knows DelegateSubgroup.
 _SUBGROUP: Final = 254
+_WEB: Final = "web --no-link --no-build --listen 127.0.0.1:7280"
 _EXEC_START: Final = re.compile(r"^ExecStart=.*$", re.MULTILINE)
 # What the configuration of the system sets, and that of a user must not: directory, sockets, another user for steps.
 _OF_THE_SYSTEM: Final = re.compile(r"^(?:state_dir|step_user) = .*$|^listen = \[$.*?^\]$", re.MULTILINE | re.DOTALL)
@@ -29,6 +30,12 @@ class ServiceFiles:
         if systemd_version >= _SUBGROUP:
             text = text.replace("\n#DelegateSubgroup=", "\nDelegateSubgroup=")
         return text
+
+    def web_unit(self, layout: ServiceLayout) -> str:
+        text = self._shipped("systemd/user/toban-web.service" if layout.user else "systemd/toban-web.service")
+        socket = f"unix://{layout.state_dir}/toban.sock" if layout.user else "unix:///run/toban/steps.sock"
+        start = f"ExecStart={_word(layout.program('toban'))} --server {_word(socket)} {_WEB}"
+        return _EXEC_START.sub(lambda _: start, text)
 
     def hardening(self) -> str:
         return self._shipped("systemd/toband.service.d/hardening.conf")

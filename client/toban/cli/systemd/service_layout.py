@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 UNIT: Final = "toband.service"
+WEB_UNIT: Final = "toban-web.service"
 # Where packages of distributions put units.
 _OF_PACKAGES: Final = ("/usr/lib/systemd", "/lib/systemd")
 
@@ -33,6 +34,10 @@ class ServiceLayout:
     @property
     def unit(self) -> str:
         return f"{self.units}/{UNIT}"
+
+    @property
+    def web_unit(self) -> str:
+        return f"{self.units}/{WEB_UNIT}"
 
     @property
     def hardening(self) -> str:

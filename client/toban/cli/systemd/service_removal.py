@@ -19,6 +19,7 @@ from toban.cli.systemd.managed_files import ManagedFiles, ServiceChange, failure
 from toban.cli.systemd.service_layout import UNIT, ServiceLayout
 from toban.cli.systemd.service_manager import ServiceManager
 from toban.cli.systemd.service_record import read_record
+from toban.cli.systemd.web_service import WebService
 
 # Seconds that the spawner and parked shims take to notice that the daemon is gone.
 _GONE: Final = 10.0
@@ -43,6 +44,7 @@ class ServiceRemoval:
 
     def remove(self) -> None:
         self._require_possible()
+        WebService(self._layout, self._manager, self._files).remove(self._files.note, dry_run=self._dry_run)
         self._stop()
         self._remove_files()
         if self._purge:

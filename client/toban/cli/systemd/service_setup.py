@@ -33,6 +33,7 @@ from toban.cli.systemd.version_directories import (
     interpreter,
     known_schemas,
 )
+from toban.cli.systemd.web_service import WebService
 
 _PREFIX: Final = re.compile("^toband: ")
 _CHECK_TIME: Final = 120.0
@@ -47,6 +48,7 @@ class InstallChoices:
     find_links: str = ""
     python: str = ""
     hardened: bool = False
+    web: bool = False
     force: bool = False
     dry_run: bool = False
 
@@ -61,6 +63,7 @@ class ServiceSetup:
         self._directories = VersionDirectories(layout)
         self._record = read_record(layout.record)
         self._files = ManagedFiles(dict(self._record.digests), dry_run=choices.dry_run)
+        self._web = WebService(layout, self.manager, self._files)
         # Of the version that is to run, as soon as that is known.
         self._shipped = ServiceFiles()
 
@@ -239,6 +242,8 @@ class ServiceSetup:
             )
             for name in ("toban", "toband"):
                 self._files.link(f"{self.layout.links}/{name}", self.layout.program(name), owned=lambda _: False)
+        web = self._choices.web or self._web.is_installed
+        fresh_web = web and self._web.place(self._shipped, replace=self._choices.force)
         if self._choices.dry_run:
             self._files.note("restarted" if self._is_active() else "started", UNIT)
             return
@@ -251,6 +256,8 @@ class ServiceSetup:
             self._directories.switched_off(before.directory)
         self._save()
         self._run(fresh, ServiceRecord(current=before, previous=earlier) if switched else None)
+        if web:
+            self._web.run(fresh=fresh_web or switched)
         self._remove_unused()
 
     def _check(self, target: ServiceVersion) -> None:
