@@ -106,6 +106,16 @@ FURTHER: Final[dict[str, dict[str, Any]]] = {
             statuses=(),
         )
     },
+    "/api/definition_schema": {
+        "get": described(
+            id="getDefinitionSchema",
+            tag="api",
+            summary="Returns the JSON Schema of definitions, as `toban validate --schema` prints it.",
+            responses={"200": json_response({"type": "object"}, "The schema.")},
+            public=True,
+            statuses=(),
+        )
+    },
     "/api/session": {
         "get": described(
             id="getSession",

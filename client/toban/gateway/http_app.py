@@ -70,6 +70,7 @@ def http_app(parts: GatewayParts) -> ASGIApp:
         "streamProjectRunLogs": projects.logs,
         "deliverHook": HookRoutes(calls).deliver,
         "getOpenApi": _described,
+        "getDefinitionSchema": _definition_schema,
     }
     by_path: dict[str, dict[str, Endpoint]] = {}
     for path, methods in FURTHER.items():
@@ -111,6 +112,12 @@ def _by_method(endpoints: Mapping[str, Endpoint]) -> Endpoint:
 
 async def _described(_: Request) -> Response:
     return JSONResponse(document(OPERATIONS, FURTHER), headers={"Cache-Control": "no-cache"})
+
+
+async def _definition_schema(_: Request) -> Response:
+    from toban.definition.schema.editor_schema import json_schema
+
+    return JSONResponse(json_schema(), headers={"Cache-Control": "max-age=300"})
 
 
 async def _unknown(_: Request) -> Response:

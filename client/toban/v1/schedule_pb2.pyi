@@ -470,6 +470,7 @@ class InterpretTimeRequest(_message.Message):
     WORDS_FIELD_NUMBER: _builtins.int
     TIMEZONE_FIELD_NUMBER: _builtins.int
     words: _builtins.str
+    """Words, or a crontab expression."""
     timezone: _builtins.str
     """A name of the IANA database; empty means the daemon's time zone."""
     def __init__(

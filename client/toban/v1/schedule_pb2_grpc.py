@@ -127,7 +127,7 @@ class ScheduleServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def InterpretTime(self, request, context):
-        """Says what words mean now, and when a schedule with them would be due. Stores nothing.
+        """Says what words mean now, or a crontab expression, and when a schedule with them would be due. Stores nothing.
 
         Errors:
         - INVALID_ARGUMENT `TIME_NOT_UNDERSTOOD` with examples

@@ -66,7 +66,7 @@ class ScheduleServiceStub:
     - INVALID_ARGUMENT: `subject` is empty
     """
     InterpretTime: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.InterpretTimeRequest, _schedule_pb2.InterpretTimeResponse]
-    """Says what words mean now, and when a schedule with them would be due. Stores nothing.
+    """Says what words mean now, or a crontab expression, and when a schedule with them would be due. Stores nothing.
 
     Errors:
     - INVALID_ARGUMENT `TIME_NOT_UNDERSTOOD` with examples
@@ -110,7 +110,7 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     - INVALID_ARGUMENT: `subject` is empty
     """
     InterpretTime: _aio.UnaryUnaryMultiCallable[_schedule_pb2.InterpretTimeRequest, _schedule_pb2.InterpretTimeResponse]  # type: ignore[assignment]
-    """Says what words mean now, and when a schedule with them would be due. Stores nothing.
+    """Says what words mean now, or a crontab expression, and when a schedule with them would be due. Stores nothing.
 
     Errors:
     - INVALID_ARGUMENT `TIME_NOT_UNDERSTOOD` with examples
@@ -187,7 +187,7 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_pb2.InterpretTimeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_pb2.InterpretTimeResponse, _abc.Awaitable[_schedule_pb2.InterpretTimeResponse]]:
-        """Says what words mean now, and when a schedule with them would be due. Stores nothing.
+        """Says what words mean now, or a crontab expression, and when a schedule with them would be due. Stores nothing.
 
         Errors:
         - INVALID_ARGUMENT `TIME_NOT_UNDERSTOOD` with examples

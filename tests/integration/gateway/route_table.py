@@ -143,6 +143,7 @@ TABLE: Mapping[str, RouteRow] = {
     "listSecrets": _row("admin", "no"),
     # The gateway itself.
     "getOpenApi": _row(PUBLIC, "all"),
+    "getDefinitionSchema": _row(PUBLIC, "all"),
     "logIn": _row(PUBLIC, "all", body={"token": "no-token"}),
     "getSession": _row(EVERY, "all"),
     "logOut": _row(EVERY, "all"),

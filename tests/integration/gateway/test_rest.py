@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 
 from helpers.daemon import Daemon
 from helpers.gateway import HttpClient
+from toban.definition.schema.editor_schema import json_schema
 from toban.gateway.further_paths import FURTHER
 from toban.gateway.open_api import document
 from toban.gateway.operations.operation_table import OPERATIONS
@@ -224,3 +225,4 @@ def test_unknown_paths_and_methods_are_problems_too(editor: HttpClient) -> None:
 
 def test_the_document_describes_what_is_served(editor: HttpClient, tmp_path: Path) -> None:
     assert editor.get("/api/openapi.json").data == document(OPERATIONS, FURTHER)
+    assert editor.get("/api/definition_schema").data == json_schema()

@@ -194,6 +194,17 @@ async def test_what_words_mean_is_said_back(scene: Scene) -> None:
         subjects.interpret("soonish", "")
 
 
+async def test_a_crontab_expression_is_read_in_words(scene: Scene) -> None:
+    read = scene.subjects.interpret("0 3 * * *", "")
+    assert (read.understood, read.recurring, read.zone) == ("every day at 03:00 Asia/Tokyo", True, "Asia/Tokyo")
+    assert [each.astimezone(UTC).hour for each in read.due] == [18] * 5
+    assert scene.subjects.interpret("@reboot", "UTC").due == []
+    assert scene.subjects.interpret("@hourly", "UTC").due[0].minute == 0
+    for wrong in ("0 25 * * *", "0 3 * *", "* * * *"):
+        with pytest.raises(TimeNotUnderstoodError, match="crontab|hour|fields|expected"):
+            scene.subjects.interpret(wrong, "")
+
+
 @pytest.mark.parametrize("words", ["毎月31日", "毎日午後3時に進捗確認", "in 90 minutes", "every 2 hours"])
 async def test_what_is_stored_is_understood_as_it_was_told_before(scene: Scene, words: str) -> None:
     told = scene.subjects.interpret(words, "").understood

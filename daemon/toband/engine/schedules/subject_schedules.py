@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -36,6 +37,8 @@ from toband.ports import Clock, Request, Store, repeats_recorded_call
 
 NEVER_TOO_LATE = 100 * 365 * 86400.0
 """Grace for subject schedules: a reminder is delivered however long the daemon was down."""
+# No words begin with an @, or with two parts that are numbers or stars.
+_CRON = re.compile(r"\s*(@|[0-9*/,-]+\s+[0-9*/,-]+\s)")
 SHOWN = 5
 """Due times that are shown for a time phrase, and for a schedule."""
 # The errors for a row whose zone, rule or time this machine cannot interpret.
@@ -175,9 +178,11 @@ class SubjectSchedules:
         return await self._store.cancel_by_subject(subject, at=self._clock.now())
 
     def interpret(self, words: str, zone: str) -> Reading:
-        """Raises TimeNotUnderstoodError; ValueError for an unknown zone."""
+        """Words or a crontab expression. Raises TimeNotUnderstoodError; ValueError for an unknown zone."""
         zone = check_zone(zone) if zone else self._zone
         now = self._clock.now()
+        if _CRON.match(words):
+            return _cron_reading(words, zone, now)
         try:
             found = interpret(words, now=now, zone=ZoneInfo(zone), calendar=self._calendar())
         except PhraseError as error:
@@ -221,6 +226,18 @@ class SubjectSchedules:
 
     def request_text(self, entry: ScheduleEntry) -> str:
         return request_text(entry)
+
+
+def _cron_reading(text: str, zone: str, now: datetime) -> Reading:
+    schedule = Schedule(cron=text, timezone=zone)
+    try:
+        if parse_cron(text).reboot:
+            return Reading(understood=REBOOT, recurring=True, due=[], zone=zone, action="")
+        due = [each.at for each in islice(occurrences(schedule, zone=ZoneInfo(zone), after=now, stored_at=now), SHOWN)]
+        told = describe_in(schedule, zone)
+    except ValueError as error:
+        raise TimeNotUnderstoodError(str(error)) from None
+    return Reading(understood=told, recurring=True, due=due, zone=zone, action="")
 
 
 def _agreed(action: str, said: str, workflow: str) -> str:
