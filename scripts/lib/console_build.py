@@ -80,7 +80,12 @@ def check() -> int:
     install(node)
     codes = [
         call(node, ["npx", "--no-install", *command], sys.stdout.fileno())
-        for command in (["tsc", "--noEmit"], ["eslint", "."], ["prettier", "--check", "--log-level", "warn", "."])
+        for command in (
+            ["tsc", "--noEmit"],
+            ["eslint", "."],
+            ["prettier", "--check", "--log-level", "warn", "."],
+            ["vitest", "run", "--reporter", "dot"],
+        )
     ]
     return max(codes)
 
