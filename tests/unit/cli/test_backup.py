@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from pathlib import Path
+
+import pytest
 
 from doubles.daemon.fake_daemon import FakeDaemon
 from toban.v1 import system_pb2
@@ -42,6 +45,17 @@ def test_a_backup_that_breaks_off_leaves_the_one_before(cli: Cli, daemon: FakeDa
         assert result.err.startswith("toban: cannot make a backup: ")
         assert file.read_text() == "before"
         assert os.listdir(tmp_path) == ["backup"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="os.mkfifo")
+def test_no_device_or_pipe_is_replaced(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
+    """Root could, and would then have a file named /dev/null."""
+    os.mkfifo(tmp_path / "pipe")
+    daemon.backup = [*parts(b"abc"), SUMMARY]
+    result = cli("backup", str(tmp_path / "pipe"))
+    assert (result.code, result.out) == (2, "")
+    assert "pipe: it is no regular file\nhint: - writes to standard output" in result.err
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_a_directory_that_is_not_there_is_named(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,12 @@ def test_download_to_a_place(cli: Cli, record: RunRecord) -> None:
     missing = cli("runs", "artifacts", "nightly", "--download", "raw", "-O", "nowhere/x")
     assert missing.code == 2
     assert missing.err.startswith("toban: cannot write nowhere/x: ")
+    if sys.platform != "win32":
+        os.mkfifo("pipe")
+        assert (
+            "pipe: it is no regular file" in cli("runs", "artifacts", "nightly", "--download", "raw", "-O", "pipe").err
+        )
+        assert Path("pipe").is_fifo()
 
 
 def test_download_to_standard_output(cli: Cli, record: RunRecord) -> None:

@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Annotated, Final
 
 from toban.cli.args.name_arguments import connect
+from toban.cli.args.output_path import check_replaceable
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.render.output import emit_data, flush_bytes, write_bytes
@@ -112,6 +113,7 @@ def _print(pieces: _Pieces) -> int:
 
 def _save(pieces: _Pieces, file: str) -> int:
     """Writes the whole file or nothing, durably. Raises Failure."""
+    check_replaceable(file)
     partial = f"{file}.part"
     size = 0
     try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from toban.cli.args.completers import step_names
 from toban.cli.args.name_arguments import RunArgument, connect, run_id
+from toban.cli.args.output_path import check_replaceable
 from toban.cli.error_report import Failure
 from toban.cli.exits import Exit
 from toban.cli.human_text import enum_word
@@ -199,6 +200,7 @@ def _save(pieces: Iterator[bytes], target: str, *, replace: bool) -> int:
     )
     if not replace and os.path.lexists(target):
         raise refused
+    check_replaceable(target)
     written = 0
     try:
         import tempfile
