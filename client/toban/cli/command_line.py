@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Annotated, Final, TextIO
 
 from toban import __version__
-from toban.cli.command_table import SECTIONS
+from toban.cli.command_table import MEANT, SECTIONS
 from toban.cli.error_report import Failure
 from toban.cli.exits import INTERRUPTED, Exit
 from toban.cli.human_text import one_line
@@ -114,7 +114,9 @@ _EXAMPLES: Final = """\
 # What is probably the name or the id of a run.
 _RUN: Final = re.compile(r"[^\s#']+#\d+|(?=.*\d)[0-9a-f-]{8,36}", re.ASCII)
 
-PROGRAM: Final = Program("toban", SECTIONS, load=_load, shared=options, help_text=_help, examples=_EXAMPLES)
+PROGRAM: Final = Program(
+    "toban", SECTIONS, load=_load, shared=options, help_text=_help, examples=_EXAMPLES, meant=MEANT
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

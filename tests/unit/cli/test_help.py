@@ -166,6 +166,12 @@ def test_short_forms_lead_to_commands(bare: Cli) -> None:
         assert f"{name} = {' '.join(words)}" in help_text
 
 
+def test_words_of_other_programs_lead_to_commands() -> None:
+    short = [name for name, entry in PROGRAM.entries.items() if entry.words]
+    assert set(PROGRAM.meant.values()) <= {*COMMANDS, *short}
+    assert not set(PROGRAM.meant) & set(PROGRAM.entries)
+
+
 # What a short option means in every command that has it.
 MEANINGS = {
     "-S": "--step",
@@ -281,6 +287,11 @@ def test_version(bare: Cli, arguments: list[str]) -> None:
         (["nightly#3"], "no such command 'nightly#3'", "`toban show nightly#3` shows a run"),
         (["cancl", "x"], "Did you mean 'cancel'?", "`toban --help`"),
         (["runz"], "Did you mean 'run', 'runs'?", "`toban --help`"),
+        (["stop", "x"], "no such command 'stop'. Did you mean 'cancel'?", "`toban --help`"),
+        (["health"], "Did you mean 'system info'?", "`toban --help`"),
+        (["runs", "rm", "x"], "Did you mean 'delete'?", "`toban runs --help`"),
+        (["jobs", "start", "x"], "Did you mean 'run'?", "`toban jobs --help`"),
+        (["tokens", "pause"], "no such command 'pause'", "`toban tokens --help`"),
         (["run"], "missing argument 'NAME'", "`toban run --help`"),
         (["run", "x", "--nonsense"], "no such option: --nonsense", "`toban run --help`"),
         (

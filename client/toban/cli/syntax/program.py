@@ -28,7 +28,10 @@ class Found(NamedTuple):
 
 
 class Program:
-    """`shared` declares the options of every command, which may stand before and after it."""
+    """`shared` declares the options of every command, which may stand before and after it.
+
+    `meant` are words of other programs, each with the command that it means here.
+    """
 
     def __init__(
         self,
@@ -39,10 +42,12 @@ class Program:
         shared: Callable[..., None],
         help_text: Callable[[], str],
         examples: str = "",
+        meant: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.sections = sections
         self.examples = examples
+        self.meant = meant or {}
         self.entries = {entry.name: entry for entries in sections.values() for entry in entries}
         self._load = load
         self._shared_by = shared
@@ -119,7 +124,9 @@ class Program:
     def _unknown(self, name: str, known: Sequence[str], context: CommandContext) -> UsageError:
         from difflib import get_close_matches
 
-        near = get_close_matches(name, known)
+        meant = self.meant.get(name, "")
+        own = meant if context.path == self.name else meant.rpartition(" ")[2]
+        near = [own] if own.partition(" ")[0] in known else get_close_matches(name, known)
         hint = f". Did you mean {', '.join(map(repr, near))}?" if near else ""
         return UsageError(f"no such command {name!r}{hint}", context.path, command=name)
 
