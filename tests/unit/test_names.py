@@ -55,6 +55,7 @@ MODULES = {
     "ownership": (2, "port and store"),
     "processes": (2, "port and command: processes of attempts"),
     "retention": (3, "port, store and engine"),
+    "run_statistics": (2, "port and store"),
     "runs": (5, "port, store, engine, SDK and command"),
     "sandbox": (2, "port and adapter"),
     "schedules": (5, "port, store, engine, SDK and command"),

@@ -17,6 +17,7 @@ from toban.sdk.dead_letters import DeadLetterCalls
 from toban.sdk.endpoint import resolve
 from toban.sdk.errors import NotFound
 from toban.sdk.events import EventCalls
+from toban.sdk.history import HistoryCalls
 from toban.sdk.hooks import HookCalls
 from toban.sdk.jobs import JobCalls
 from toban.sdk.runs import RunCalls
@@ -41,6 +42,7 @@ class Client(
     DeadLetterCalls,
     SecretCalls,
     HookCalls,
+    HistoryCalls,
     SystemCalls,
     AccessCalls,
 ):

@@ -18,6 +18,7 @@ from toban.v1 import (
     access_pb2,
     dead_letter_pb2,
     event_pb2,
+    history_pb2,
     hook_pb2,
     job_pb2,
     run_pb2,
@@ -37,6 +38,7 @@ SERVED = (
     schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"],
     secret_pb2.DESCRIPTOR.services_by_name["SecretService"],
     hook_pb2.DESCRIPTOR.services_by_name["HookService"],
+    history_pb2.DESCRIPTOR.services_by_name["HistoryService"],
     system_pb2.DESCRIPTOR.services_by_name["SystemService"],
 )
 """The services of Toban."""
@@ -78,7 +80,7 @@ _LANES: Mapping[str, str] = {
         ListProcessExecutions GetProcessExecution ListArtifacts ListDeadLetters GetDeadLetter GetEvent ListEvents
         GetSchedule ListSchedules InterpretTime ListLocks GetSecret ListSecrets ListTokens
         ListSessions ListAuditEntries GetHook ListHooks ReadLog
-        SearchLogs List
+        SearchLogs CountRunsByDay ListRunGrid GetEventChain List
     """,
     "write": """
         StartRun RetryRun RunJob RequeueDeadLetter EmitEvent CreateSchedule SetSecret DeleteSecret GrantSecret

@@ -14,6 +14,7 @@ from toban.v1 import (
     access_pb2_grpc,
     dead_letter_pb2_grpc,
     event_pb2_grpc,
+    history_pb2_grpc,
     hook_pb2_grpc,
     job_pb2_grpc,
     run_pb2,
@@ -28,6 +29,7 @@ from toband.api.call_limits import SERVED
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
 from toband.api.health_service import HealthService
+from toband.api.history_service import HistoryService
 from toband.api.hook_service import HookService
 from toband.api.interceptor import CallGate
 from toband.api.job_service import JobService
@@ -90,6 +92,7 @@ class Server:
         runs: RunService,
         dead_letters: DeadLetterService,
         events: EventService,
+        history: HistoryService,
         hooks: HookService,
         schedules: ScheduleService,
         secrets: SecretService,
@@ -104,6 +107,7 @@ class Server:
             run_pb2_grpc.add_RunServiceServicer_to_server(runs, server)
             dead_letter_pb2_grpc.add_DeadLetterServiceServicer_to_server(dead_letters, server)
             event_pb2_grpc.add_EventServiceServicer_to_server(events, server)
+            history_pb2_grpc.add_HistoryServiceServicer_to_server(history, server)
             hook_pb2_grpc.add_HookServiceServicer_to_server(hooks, server)
             schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(schedules, server)
             secret_pb2_grpc.add_SecretServiceServicer_to_server(secrets, server)

@@ -12,6 +12,7 @@ from toband.api.audit_rpcs import AuditRpcs
 from toband.api.audited_calls import AuditedCalls
 from toband.api.dead_letter_service import DeadLetterService
 from toband.api.event_service import EventService
+from toband.api.history_service import HistoryService
 from toband.api.hook_service import HookService
 from toband.api.job_service import JobService
 from toband.api.lock_messages import LockMessages
@@ -29,6 +30,7 @@ from toband.app.adapters import Adapters
 from toband.app.config_reload import ConfigReload
 from toband.app.engine_parts import EngineParts
 from toband.engine.access.door import Door
+from toband.engine.events.event_chains import EventChains
 from toband.engine.runs.run_progress import RunProgress
 
 
@@ -76,6 +78,7 @@ async def start_services(
         runs=runs,
         dead_letters=DeadLetterService(engine.runs.dead_letters, store, runs),
         events=EventService(engine.events, store),
+        history=HistoryService(store, EventChains(store), engine.clock, reload.config.timezone),
         hooks=HookService(engine.hook_admin, engine.hook_deliveries, store),
         schedules=ScheduleService(engine.subjects, store),
         secrets=SecretService(engine.secret_admin, engine.keys),

@@ -124,6 +124,7 @@ from toband.ports.records import (
     WorkflowVersion,
 )
 from toband.ports.retention import RetentionStore
+from toband.ports.run_statistics import GridCell, GridRow, RunStatisticsStore
 from toband.ports.runs import RunStore
 from toband.ports.sandbox import OverLimitError, Sandbox
 from toband.ports.schedules import FireLedger, ScheduleStore
@@ -222,6 +223,8 @@ __all__ = [
     "Fired",
     "Firing",
     "FoundLines",
+    "GridCell",
+    "GridRow",
     "HealthStatus",
     "HistoryEntry",
     "HookExistsError",
@@ -270,6 +273,7 @@ __all__ = [
     "RunOrigin",
     "RunSize",
     "RunSpan",
+    "RunStatisticsStore",
     "RunStore",
     "RunTotals",
     "Sandbox",

@@ -16,6 +16,7 @@ from toband.ports.ids import IdStore
 from toband.ports.locks import LockLeftoverStore
 from toband.ports.records import Counts, Inspection
 from toband.ports.retention import RetentionStore
+from toband.ports.run_statistics import RunStatisticsStore
 from toband.ports.runs import RunStore
 from toband.ports.schedules import FireLedger, ScheduleStore
 from toband.ports.secrets import SecretStore
@@ -63,6 +64,7 @@ class Store(
     AuditStore,
     SecretStore,
     HookStore,
+    RunStatisticsStore,
     DatabaseChecks,
     Protocol,
 ):

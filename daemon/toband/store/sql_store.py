@@ -24,6 +24,7 @@ from toband.store.rows.ids import SqlIds
 from toband.store.rows.lock_leftovers import SqlLockLeftovers
 from toband.store.rows.old_definitions import SqlOldDefinitions
 from toband.store.rows.retention import SqlRetention
+from toband.store.rows.run_statistics import SqlRunStatistics
 from toband.store.rows.runs import SqlRuns
 from toband.store.rows.schedules import SqlSchedules
 from toband.store.rows.secrets import SqlSecrets
@@ -51,6 +52,7 @@ class SqlStore(
     SqlAudit,
     SqlSecrets,
     SqlHooks,
+    SqlRunStatistics,
     SqlOldDefinitions,
 ):
     """`toband.ports.Store` for `sqlite:///PATH` and `postgresql://HOST/NAME`.

@@ -40,6 +40,9 @@ viewer         | visible | no    | WorkflowService: ListWorkflows ListWorkflowSu
 viewer         | visible | no    | JobService: ListJobs; RunService: ListRuns FindIds WatchRuns
 viewer         | own     | no    | RunService: ListProcessExecutions
 viewer         | visible | no    | DeadLetterService: ListDeadLetters; HookService: ListHooks
+viewer         | visible | no    | HistoryService: CountRunsByDay
+viewer         | own     | no    | HistoryService: ListRunGrid
+viewer         | no      | no    | HistoryService: GetEventChain
 viewer         | visible | all   | ScheduleService: ListSchedules
 viewer         | no      | no    | EventService: ListEvents WatchEvents ResolveEvent; SystemService: ListLocks
 viewer         | no      | chain | EventService: GetEvent

@@ -16,6 +16,7 @@ from toban.v1 import (
     access_pb2,
     dead_letter_pb2,
     event_pb2,
+    history_pb2,
     hook_pb2,
     job_pb2,
     run_pb2,
@@ -180,6 +181,11 @@ _HOOKS: Mapping[str, Callable[[Target], Any]] = {
     "DeleteHook": lambda to: hook_pb2.DeleteHookRequest(name=next(to.doomed)),
     "DeliverHook": _delivery,
 }
+_HISTORY: Mapping[str, Callable[[Target], Any]] = {
+    "CountRunsByDay": lambda _: history_pb2.CountRunsByDayRequest(days=1),
+    "ListRunGrid": lambda to: history_pb2.ListRunGridRequest(workflow=to.workflow),
+    "GetEventChain": lambda to: history_pb2.GetEventChainRequest(id=to.event),
+}
 _SYSTEM: Mapping[str, Callable[[Target], Any]] = {
     "GetInfo": lambda _: system_pb2.GetInfoRequest(),
     "GetConfig": lambda _: system_pb2.GetConfigRequest(),
@@ -227,6 +233,7 @@ REQUESTS: Mapping[str, Callable[[Target], Any]] = {
         ("AccessService", _ACCESS),
         ("SecretService", _SECRETS),
         ("HookService", _HOOKS),
+        ("HistoryService", _HISTORY),
     )
     for method, make in rows.items()
 }

@@ -122,7 +122,7 @@ class SqlEvents(OpenDatabase):
 
     @reading
     def get_event(self, connection: Connection, event_id: str) -> Emitted | None:
-        found = _events(connection, _EVENT, of_id=event_id)
+        found = read_events(connection, _EVENT, of_id=event_id)
         return found[0] if found else None
 
     @reading
@@ -130,18 +130,18 @@ class SqlEvents(OpenDatabase):
         self, connection: Connection, *, types: Sequence[str] = (), before: int | None = None, limit: int = 100
     ) -> Sequence[Emitted]:
         conditions = [] if before is None else [table.c.sequence < before]
-        return _events(connection, _walk(types, conditions, limit, newest_first=True))
+        return read_events(connection, _walk(types, conditions, limit, newest_first=True))
 
     @reading
     def events_after(
         self, connection: Connection, sequence: int, *, up_to: int, types: Sequence[str] = (), limit: int = 100
     ) -> Sequence[Emitted]:
         conditions = [table.c.sequence > sequence, table.c.sequence <= up_to]
-        return _events(connection, _walk(types, conditions, limit, newest_first=False))
+        return read_events(connection, _walk(types, conditions, limit, newest_first=False))
 
     @reading
     def pending_events(self, connection: Connection, *, after: int = 0, limit: int = 100) -> Sequence[Emitted]:
-        return _events(connection, _WAITING, after=after, at_most=limit)
+        return read_events(connection, _WAITING, after=after, at_most=limit)
 
     @reading
     def last_event(self, connection: Connection) -> int:
@@ -313,7 +313,7 @@ def count_pending(connection: Connection) -> int:
     return connection.execute(_COUNT).scalar_one()
 
 
-def _events(connection: Connection, query: Any, **of: object) -> list[Emitted]:
+def read_events(connection: Connection, query: Any, **of: object) -> list[Emitted]:
     rows = connection.execute(query, of).mappings().all()
     runs_of: dict[str, list[EventRun]] = {row["id"]: [] for row in rows}
     ids = list(runs_of)

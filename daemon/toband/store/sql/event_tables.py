@@ -98,6 +98,7 @@ events = Table(
     Index(None, "type", "sequence"),
     Index(None, "emitted_at"),
     linked("dedupe_key", "type", unique=True),
+    linked("source_run", "sequence", condition="source_run <> ''"),
 )
 
 

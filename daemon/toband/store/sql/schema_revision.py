@@ -15,7 +15,7 @@ from toband.store.sql.tables import metadata, runs
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0023"
+HEAD = "0024"
 # Not alembic's own default: a PostgreSQL database may be shared with other programs that use alembic.
 VERSION_TABLE = "toban_revision"
 _LOCK = 0x746F62616E  # "toban"
