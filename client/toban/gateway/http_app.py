@@ -77,7 +77,8 @@ def http_app(parts: GatewayParts) -> ASGIApp:
         by_path[path] = {name.upper(): refusing(endpoints[each["operationId"]]) for name, each in methods.items()}
     for each in OPERATIONS:
         by_path.setdefault(f"/api{each.path}", {})[each.method] = serve(each, calls, cookie)
-    routes = [Route(path, _by_method(methods), methods=_METHODS) for path, methods in by_path.items()]
+    paths = sorted(by_path, key=_fixed_words_first)
+    routes = [Route(path, _by_method(by_path[path]), methods=_METHODS) for path in paths]
     routes.append(Route("/api/{path:path}", _unknown, methods=_METHODS))
     if not parts.api_only:
         routes.append(Route("/{path:path}", console_file, methods=_METHODS))
@@ -94,6 +95,11 @@ def http_app(parts: GatewayParts) -> ASGIApp:
     )
     app.router.redirect_slashes = False
     return RequestGuard(app, parts.site)
+
+
+def _fixed_words_first(path: str) -> list[bool]:
+    """The order in which paths are matched: `/events/resolve` is not the event `resolve`."""
+    return [part.startswith("{") for part in path.split("/")]
 
 
 def _by_method(endpoints: Mapping[str, Endpoint]) -> Endpoint:

@@ -90,7 +90,7 @@ def problem_of(error: sdk.TobanError) -> JSONResponse:
         http_status(error),
         error.reason or ("DAEMON_UNREACHABLE" if isinstance(error, sdk.Unreachable) else "INTERNAL"),
         error.message,
-        metadata=error.metadata,
+        metadata=dict(sorted(error.metadata.items())),
         violations=[{"field": each.field, "description": each.description} for each in violations],
         problems=[to_dict(each) for each in problems],
     )

@@ -1,4 +1,4 @@
-"""All operations, in the order in which paths are matched: a fixed word before a placeholder."""
+"""All operations, in the order of the document."""
 
 from __future__ import annotations
 
