@@ -10,8 +10,8 @@ import "@xyflow/react/dist/base.css";
 import "./graph.css";
 
 const texts = messages({
-  en: { after: "{name}, after {steps}", zoom_in: "Zoom in", zoom_out: "Zoom out", fit: "Show all of it" },
-  ja: { after: "{name}({steps}の後)", zoom_in: "拡大", zoom_out: "縮小", fit: "全体を表示" },
+  en: { after: "after {steps}", zoom_in: "Zoom in", zoom_out: "Zoom out", fit: "Show all of it" },
+  ja: { after: "{steps}の後", zoom_in: "拡大", zoom_out: "縮小", fit: "全体を表示" },
 });
 
 interface Props {
@@ -97,7 +97,6 @@ function StepBox({ data: { step, direction } }: NodeProps<StepNode>) {
   const t = useMessages(texts);
   const w = useMessages(words);
   const state = wordKey("", step.state);
-  const name = step.dependsOn.length ? t("after", { name: step.title, steps: step.dependsOn.join(", ") }) : step.title;
   const inner = (
     <>
       <span className="graph-title">
@@ -105,6 +104,10 @@ function StepBox({ data: { step, direction } }: NodeProps<StepNode>) {
         <span>{step.title}</span>
       </span>
       {step.note ? <span className="graph-note">{step.note}</span> : null}
+      <span className="visually-hidden">
+        {state ? ` ${w(state)}` : null}
+        {step.dependsOn.length ? ` ${t("after", { steps: step.dependsOn.join(", ") })}` : null}
+      </span>
     </>
   );
   const className = `graph-node tone-${toneOf(step.state ?? "")}${step.state ? " has-state" : ""}`;
@@ -116,7 +119,6 @@ function StepBox({ data: { step, direction } }: NodeProps<StepNode>) {
           type="button"
           className={`nodrag nopan ${className}`}
           aria-pressed={selected === step.id}
-          aria-label={step.state && state ? `${name}: ${w(state)}` : name}
           title={step.title}
           onClick={() => onSelect(step.id)}
         >
