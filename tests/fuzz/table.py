@@ -9,6 +9,7 @@ from fuzz import (
     credential_targets,
     damage_targets,
     definition_targets,
+    log_line_targets,
     masker_targets,
     request_targets,
     state_targets,
@@ -19,6 +20,7 @@ TARGETS = {
     target.name: target
     for target in (
         *attempt_targets.TARGETS,
+        *log_line_targets.TARGETS,
         *state_targets.TARGETS,
         *definition_targets.TARGETS,
         *time_targets.TARGETS,
