@@ -89,6 +89,8 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
         "log",
         "plain",
         "masked",
+        "search",
+        "lines",
         "trigger",
         "memory",
         "help",
@@ -104,6 +106,8 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
         "pages",
         "status",
         "changes",
+        "grid",
+        "days",
         "boot",
     }
     for name, result in results.items():
@@ -116,6 +120,8 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
             "log",
             "plain",
             "masked",
+            "search",
+            "lines",
             "help",
             "list",
             "tab",
@@ -126,6 +132,7 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
             "pages",
             "status",
             "changes",
+            "grid",
         )
         assert result.keys() >= {"what", "ours", "more", "target", "holds"}
         assert ("ratio" in result) == ("floor" in result) == compared
@@ -145,6 +152,8 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
         "log": {"at_least": 0.4},
         "plain": {"at_least": 0.5},
         "masked": {"at_least": 50, "of_ours": True},
+        "search": {"at_most": 300, "of_ours": True},
+        "lines": {"at_most": 100, "of_ours": True},
         "trigger": None,
         "memory": {"at_most": 90},
         "help": {"at_most": 6},
@@ -160,6 +169,8 @@ def test_tells_everything_for_programs(tmp_path: Path) -> None:
         "pages": {"at_most": 3},
         "status": {"at_most": 3},
         "changes": {"at_most": 3},
+        "grid": {"at_most": 3},
+        "days": {"at_most": 500},
         "boot": {"at_most": 3000},
     }
 

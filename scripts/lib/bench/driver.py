@@ -45,6 +45,8 @@ from scripts.lib.bench.log_follow import follow
 from toban.v1 import (
     event_pb2,
     event_pb2_grpc,
+    history_pb2,
+    history_pb2_grpc,
     run_pb2,
     run_pb2_grpc,
     secret_pb2,
@@ -64,6 +66,7 @@ _OPTIONS = (("grpc.max_receive_message_length", 16 * 1024 * 1024),)
 class Driver:
     def __init__(self, channel: grpc.Channel) -> None:
         self._events = event_pb2_grpc.EventServiceStub(channel)
+        self._history = history_pb2_grpc.HistoryServiceStub(channel)
         self._runs = run_pb2_grpc.RunServiceStub(channel)
         self._secrets = secret_pb2_grpc.SecretServiceStub(channel)
         self._workflows = workflow_pb2_grpc.WorkflowServiceStub(channel)
@@ -145,6 +148,45 @@ class Driver:
             raise SystemExit(f"the step did not print everything: {process}")
         took = process.finished_at.ToNanoseconds() - process.started_at.ToNanoseconds()
         return {"seconds": took / 1e9, "stored": process.stdout_log_bytes}
+
+    def search(self, workflow: str, text: str, line: str, count: str) -> dict[str, Any]:
+        """Seconds of a search for a text that is only in that line, and of reading lines in the middle."""
+        (run,) = self._runs.ListRuns(run_pb2.ListRunsRequest(workflow=workflow), timeout=TIMEOUT).runs
+
+        def search() -> None:
+            found = self._runs.SearchLogs(run_pb2.SearchLogsRequest(run_id=run.id, text=text), timeout=TIMEOUT)
+            if [match.line.number for match in found.matches] != [int(line)] or found.next_page_token:
+                raise SystemExit(f"the search found {found}")
+
+        process = self._only_process(run.id).id
+
+        def read() -> None:
+            request = run_pb2.ReadLogRequest(process_execution_id=process, first_line=int(line) // 2, lines=1000)
+            if len(self._runs.ReadLog(request, timeout=TIMEOUT).lines) != 1000:
+                raise SystemExit("there are not that many lines")
+
+        began = time.perf_counter()
+        search()
+        first = time.perf_counter() - began
+        return {"first": first, "seconds": _median(int(count), search), "lines": _median(int(count), read)}
+
+    def days(self, count: str) -> dict[str, Any]:
+        request = history_pb2.CountRunsByDayRequest()
+
+        def counted() -> None:
+            if not self._history.CountRunsByDay(request, timeout=TIMEOUT).days:
+                raise SystemExit("no day has a run")
+
+        return {"seconds": _median(int(count), counted)}
+
+    def grid(self, count: str) -> dict[str, Any]:
+        request = history_pb2.ListRunGridRequest(workflow=workflows.scheduled_name(1))
+
+        def listed() -> None:
+            if not self._history.ListRunGrid(request, timeout=TIMEOUT).runs:
+                raise SystemExit("the grid is empty")
+
+        return {"seconds": _median(int(count), listed)}
 
     def schedule(self, program: str, count: str) -> dict[str, Any]:
         self.hello()

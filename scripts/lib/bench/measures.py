@@ -15,7 +15,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from scripts.lib.bench import client, events, masked_output, memory, scheduled, stored_runs, workflows, written
+from scripts.lib.bench import (
+    client,
+    events,
+    log_search,
+    masked_output,
+    memory,
+    scheduled,
+    stored_runs,
+    workflows,
+    written,
+)
 from scripts.lib.bench.daemon import (
     DRIVE_WITHIN,
     FLOORS,
@@ -30,7 +40,15 @@ from scripts.lib.bench.results import Result, Series, Target
 from scripts.lib.bench.sizes import MB, Sizes
 
 _OWN: Final = ("memory", "chain", "fanout", "graph", "rows", "items", "log", "trigger")
-NAMES: Final = (*_OWN, *masked_output.NAMES, *client.NAMES, *events.NAMES, *scheduled.NAMES, *stored_runs.NAMES)
+NAMES: Final = (
+    *_OWN,
+    *masked_output.NAMES,
+    *log_search.NAMES,
+    *client.NAMES,
+    *events.NAMES,
+    *scheduled.NAMES,
+    *stored_runs.NAMES,
+)
 SMALL_CHUNK: Final = 64 * 1024
 LARGE_CHUNK: Final = 1024 * 1024
 LINE: Final = 100
@@ -53,6 +71,8 @@ class Bench:
         results = self._work_done(names) if names & set(_OWN) else []
         if names & set(masked_output.NAMES):
             results += masked_output.MaskedOutput(self._work, self._program, self._sizes, self._say).run(names)
+        if names & set(log_search.NAMES):
+            results += log_search.LogSearch(self._work, self._sizes, self._say).run(names)
         if names & set(client.NAMES):
             results += client.Client(self._work, self._program, self._sizes, self._say).run(names)
         if names & set(events.NAMES):

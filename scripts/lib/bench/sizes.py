@@ -28,6 +28,7 @@ class Sizes:
     items: int = 10_000
     few_items: int = 100
     log: int = 200 * MB
+    lines: int = 1_000_000
     triggers: int = 20
     calls: int = 10
     scheduled: int = 10_000
@@ -56,6 +57,7 @@ class Sizes:
             items=40,
             few_items=20,
             log=4 * MB,
+            lines=5_000,
             triggers=2,
             calls=2,
             scheduled=20,

@@ -20,7 +20,9 @@ from scripts.lib.bench.errors import BenchError
 from scripts.lib.bench.results import Result, Series, Target
 from scripts.lib.bench.sizes import Sizes
 
-NAMES: Final = ("pages", "status", "changes", "boot")
+NAMES: Final = ("pages", "status", "changes", "grid", "days", "boot")
+DAYS: Final = 500.0
+"""Milliseconds in which the runs of a year are counted by day."""
 BOOT: Final = 3000.0
 """Milliseconds in which the daemon serves."""
 BYTES_EACH: Final = 2_000
@@ -48,14 +50,20 @@ class StoredRuns:
         for state, count in (("few", self._sizes.few_stored), ("many", self._sizes.stored)):
             self._fill(state, count)
         results = [self._boot()] if "boot" in names else []
-        if names & {"pages", "status", "changes"}:
+        if names & self._measures.keys():
             with running(self._work, "few") as few, running(self._work, "many") as many:
                 results += [measure(few, many) for name, measure in self._measures.items() if name in names]
         return results
 
     @property
     def _measures(self) -> Mapping[str, Callable[[Daemon, Daemon], Result]]:
-        return {"pages": self._pages, "status": self._status, "changes": self._changes}
+        return {
+            "pages": self._pages,
+            "status": self._status,
+            "changes": self._changes,
+            "grid": self._grid,
+            "days": self._days,
+        }
 
     def _fill(self, state: str, count: int) -> None:
         self._say(f"runs: storing {count} of {self._sizes.stored_workflows} workflows")
@@ -130,6 +138,22 @@ class StoredRuns:
             "changes",
             "WatchRuns, from the call to the end of the active runs",
             {"from the call to the first change, with a position": "resumed"},
+        )
+
+    def _grid(self, few: Daemon, many: Daemon) -> Result:
+        return self._compared(few, many, "grid", "ListRunGrid, the newest 25 runs of a workflow", {})
+
+    def _days(self, few: Daemon, many: Daemon) -> Result:
+        floor, ours = [], []
+        for _ in self._rounds("days"):
+            floor.append(few.drive("days", self._sizes.list_calls)["seconds"] * 1000)
+            ours.append(many.drive("days", self._sizes.list_calls)["seconds"] * 1000)
+        return Result(
+            name="days",
+            what=f"CountRunsByDay of a year, with {self._sizes.stored} runs",
+            ours=Series(unit="ms", samples=ours),
+            target=Target(at_most=DAYS),
+            more={f"the same with {self._sizes.few_stored} runs": Series(unit="ms", samples=floor)},
         )
 
     def _compared(self, few: Daemon, many: Daemon, name: str, what: str, others: Mapping[str, str]) -> Result:
