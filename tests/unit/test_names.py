@@ -51,7 +51,7 @@ MODULES = {
     "jobs": (2, "SDK and command"),
     "lock_leftovers": (2, "store and engine"),
     "locks": (2, "port and command"),
-    "logs": (3, "port, adapter and command"),
+    "logs": (4, "port, adapter, SDK and command"),
     "ownership": (2, "port and store"),
     "processes": (2, "port and command: processes of attempts"),
     "retention": (3, "port, store and engine"),

@@ -20,6 +20,7 @@ from toban.sdk.events import EventCalls
 from toban.sdk.history import HistoryCalls
 from toban.sdk.hooks import HookCalls
 from toban.sdk.jobs import JobCalls
+from toban.sdk.logs import LogCalls
 from toban.sdk.runs import RunCalls
 from toban.sdk.schedules import ScheduleCalls
 from toban.sdk.secrets import SecretCalls
@@ -36,6 +37,7 @@ class Client(
     WorkflowCalls,
     JobCalls,
     RunCalls,
+    LogCalls,
     ArtifactCalls,
     EventCalls,
     ScheduleCalls,
