@@ -239,7 +239,9 @@ def test_every_command_explains_itself_with_examples(bare: Cli, monkeypatch: pyt
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_group_without_a_verb_shows_its_help(bare: Cli, group: str) -> None:
-    if default := PROGRAM.load(group).default:
+    loaded = PROGRAM.load(group)
+    assert isinstance(loaded, Group)
+    if default := loaded.default:
         assert f"{group} {default}" in COMMANDS
         return
     result = bare(group)
