@@ -72,6 +72,8 @@ TABLE: Mapping[str, RouteRow] = {
     "getCurrentRun": _row("viewer", "no", "workflow=WORKFLOW"),
     "getRun": _row("viewer", "no"),
     "deleteRun": _row("operator", "no"),
+    "countRunsByDay": _row("viewer", "visible"),
+    "listRunGrid": _row("viewer", "no"),
     "cancelRun": _row("operator", "no"),
     "retryRun": _row("operator", "no"),
     "pauseRun": _row("operator", "no"),
@@ -106,6 +108,7 @@ TABLE: Mapping[str, RouteRow] = {
     "listEvents": _row("viewer", "no"),
     "emitEvent": _row("operator", "no", body={"type": "of.a.test"}),
     "getEvent": _row("viewer", "no"),
+    "getEventChain": _row("viewer", "no"),
     "resolveEvent": _row("viewer", "no", body={"type": "of.a.test"}),
     "listSchedules": _row("viewer", "visible"),
     "createSchedule": _row(

@@ -720,6 +720,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs_by_day": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Counts the runs of each day by state, for a calendar of up to a year.
+         * @description Needs the role viewer.
+         */
+        get: operations["countRunsByDay"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/workflows/{workflow}/grid": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns the newest runs with the state of each step: a grid of runs and steps.
+         * @description Needs the role viewer.
+         */
+        get: operations["listRunGrid"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/events/{id}/chain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns what an event started: its runs, the events that these emitted, and so on.
+         * @description Needs the role viewer.
+         */
+        get: operations["getEventChain"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs": {
         parameters: {
             query?: never;
@@ -1795,6 +1855,18 @@ export interface components {
         CancelBySubjectResponse: {
             cancelled: number;
         };
+        ChainRun: {
+            run_id: string;
+            workflow: string;
+            number: number;
+            /** @enum {unknown} */
+            state: null | "pending" | "running" | "succeeded" | "failed" | "timed_out" | "cancelled";
+            event_id: string;
+            /** Format: date-time */
+            created_at?: string;
+            /** Format: date-time */
+            finished_at?: string;
+        };
         CollectGarbageResponse: {
             runs: components["schemas"]["CollectedRun"][];
             run_count: number;
@@ -1824,6 +1896,12 @@ export interface components {
             place: string;
             overridden: string[];
             live: boolean;
+        };
+        CountRunsByDayResponse: {
+            days: components["schemas"]["RunsOfDay"][];
+            timezone: string;
+            first_day: string;
+            last_day: string;
         };
         CreateTokenResponse: {
             token?: components["schemas"]["Token"];
@@ -2007,6 +2085,11 @@ export interface components {
         GetConfigResponse: {
             values: components["schemas"]["ConfigValue"][];
         };
+        GetEventChainResponse: {
+            events: components["schemas"]["Event"][];
+            runs: components["schemas"]["ChainRun"][];
+            truncated: boolean;
+        };
         GetInfoResponse: {
             version: string;
             pid: number;
@@ -2048,6 +2131,32 @@ export interface components {
             summaries: components["schemas"]["WorkflowSummary"][];
             /** Format: date-time */
             failed_since?: string;
+        };
+        GridRun: {
+            run_id: string;
+            number: number;
+            version: number;
+            /** @enum {unknown} */
+            state: null | "pending" | "running" | "succeeded" | "failed" | "timed_out" | "cancelled";
+            /** @enum {unknown} */
+            triggered_by: null | "api" | "manual" | "retry" | "parent" | "schedule" | "event" | "backfill";
+            /** Format: date-time */
+            created_at?: string;
+            /** Format: date-time */
+            started_at?: string;
+            /** Format: date-time */
+            finished_at?: string;
+            steps: components["schemas"]["GridStep"][];
+        };
+        GridStep: {
+            index: number;
+            /** @enum {unknown} */
+            state: null | "pending" | "ready" | "running" | "succeeded" | "failed" | "skipped" | "cancelled" | "checking" | "incomplete";
+            /** Format: date-time */
+            started_at?: string;
+            /** Format: date-time */
+            finished_at?: string;
+            attempts: number;
         };
         Health: {
             /** @enum {unknown} */
@@ -2154,6 +2263,11 @@ export interface components {
         };
         ListProcessExecutionsResponse: {
             process_executions: components["schemas"]["ProcessExecution"][];
+            next_page_token: string;
+        };
+        ListRunGridResponse: {
+            steps: string[];
+            runs: components["schemas"]["GridRun"][];
             next_page_token: string;
         };
         ListRunsResponse: {
@@ -2468,10 +2582,19 @@ export interface components {
             by: string;
             note: string;
         };
+        RunStateCount: {
+            /** @enum {unknown} */
+            state: null | "pending" | "running" | "succeeded" | "failed" | "timed_out" | "cancelled";
+            runs: number;
+        };
         RunSummary: {
             counts: components["schemas"]["StepCount"][];
             steps: components["schemas"]["StepSummary"][];
             left_out: number;
+        };
+        RunsOfDay: {
+            day: string;
+            counts: components["schemas"]["RunStateCount"][];
         };
         Schedule: {
             id: string;
@@ -3803,6 +3926,78 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ListArtifactsResponse"];
+                };
+            };
+        };
+    };
+    countRunsByDay: {
+        parameters: {
+            query?: {
+                workflow?: string;
+                timezone?: string;
+                first_day?: string;
+                days?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CountRunsByDayResponse"];
+                };
+            };
+        };
+    };
+    listRunGrid: {
+        parameters: {
+            query?: {
+                page_size?: number;
+                page_token?: string;
+            };
+            header?: never;
+            path: {
+                workflow: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListRunGridResponse"];
+                };
+            };
+        };
+    };
+    getEventChain: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GetEventChainResponse"];
                 };
             };
         };
