@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from toban.gateway.composed_routes import LOG_FILTERS
+from toban.gateway.oidc_login import CALLBACK
 from toban.gateway.open_api import PREFIX, described, json_response, parameter
 from toban.gateway.project_runs import SCHEMA as PROJECT_RUN
 from toban.message_json.message_schema import FLAG, INTEGER, TEXT, array_of, object_of, schema_of_field
@@ -91,6 +92,7 @@ _START_BODY: Final = {
         }
     }
 }
+_SENT_ON: Final = {"303": {"description": "To the issuer, to the console, or to `/login#error=…`."}}
 _APPROVAL: Final = object_of({"run": _message("Run"), "step": _message("Step")})
 _PROJECT: Final = "/api/projects/{workflow}/runs"
 _DIFF: Final = object_of({"name": TEXT, "from": INTEGER, "to": INTEGER, "diff": TEXT})
@@ -141,6 +143,39 @@ FURTHER: Final[dict[str, dict[str, Any]]] = {
             responses={"204": {"description": "Done."}},
             statuses=_CHANGING,
         ),
+    },
+    "/api/login": {
+        "get": described(
+            id="listLoginMethods",
+            tag="session",
+            summary="Lists the issuers with whose accounts people can log in, besides a link and a token.",
+            responses=_answered(object_of({"issuers": array_of(object_of({"name": TEXT, "url": TEXT}))})),
+            public=True,
+            statuses=(),
+        )
+    },
+    "/api/login/oidc": {
+        "get": described(
+            id="beginLogin",
+            tag="session",
+            summary="Sends a browser to the issuer, to log in there.",
+            responses=_SENT_ON,
+            public=True,
+            statuses=(),
+        )
+    },
+    CALLBACK: {
+        "get": described(
+            id="finishLogin",
+            tag="session",
+            summary="Takes a browser back from the issuer, logs it in, and sends it to the console.",
+            parameters=[
+                parameter("query", name, TEXT) for name in ("code", "state", "error", "error_description", "iss")
+            ],
+            responses=_SENT_ON,
+            public=True,
+            statuses=(),
+        )
     },
     "/hooks/{name}": {
         "post": described(

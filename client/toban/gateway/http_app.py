@@ -20,7 +20,9 @@ from toban.gateway.console_files import console_file
 from toban.gateway.daemon_calls import DaemonCalls
 from toban.gateway.further_paths import FURTHER
 from toban.gateway.hook_routes import HookRoutes
+from toban.gateway.issuer_requests import IssuerRequests
 from toban.gateway.login_codes import LoginCodes
+from toban.gateway.oidc_login import IssuerSettings, OidcLogin
 from toban.gateway.open_api import document
 from toban.gateway.operation_handler import Endpoint, refusing, serve
 from toban.gateway.operations.operation_table import OPERATIONS
@@ -43,6 +45,8 @@ class GatewayParts:
     connection: Connection
     site: WebSite
     codes: LoginCodes
+    issuer: IssuerSettings | None = None
+    issuer_requests: IssuerRequests | None = None
     api_only: bool = False
 
 
@@ -53,6 +57,7 @@ def http_app(parts: GatewayParts) -> ASGIApp:
     composed = ComposedRoutes(calls, cookie)
     projects = ProjectRuns(calls, cookie, composed)
     sessions = SessionRoutes(calls, parts.connection, parts.codes, cookie)
+    oidc = OidcLogin(parts.issuer, parts.issuer_requests or IssuerRequests(), sessions, cookie, parts.site)
     endpoints: dict[str, Endpoint] = {
         "logIn": sessions.log_in,
         "getSession": sessions.show,
@@ -69,6 +74,9 @@ def http_app(parts: GatewayParts) -> ASGIApp:
         "cancelProjectRun": projects.cancel,
         "streamProjectRunLogs": projects.logs,
         "deliverHook": HookRoutes(calls).deliver,
+        "listLoginMethods": oidc.methods,
+        "beginLogin": oidc.begin,
+        "finishLogin": oidc.finish,
         "getOpenApi": _described,
         "getDefinitionSchema": _definition_schema,
     }

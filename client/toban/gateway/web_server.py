@@ -14,7 +14,9 @@ from typing import Final
 import uvicorn
 
 from toban.gateway.http_app import GatewayParts, http_app
+from toban.gateway.issuer_requests import IssuerRequests
 from toban.gateway.login_codes import LoginCodes
+from toban.gateway.oidc_login import IssuerSettings
 from toban.gateway.web_site import WebSite, web_site
 from toban.sdk.connection import Connection
 from toban.sdk.endpoint import Endpoint
@@ -32,6 +34,8 @@ class WebSettings:
     key: str = ""
     public_url: str = ""
     api_only: bool = False
+    issuer: IssuerSettings | None = None
+    issuer_ca: str = ""
 
 
 class WebServer:
@@ -41,6 +45,7 @@ class WebServer:
         """Raises OSError for an address that cannot be used, and ssl.SSLError for a certificate that cannot."""
         self._settings = settings
         self._endpoint = endpoint
+        self._issuer_requests = IssuerRequests(settings.issuer_ca)
         if settings.certificate:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.certificate, settings.key)
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
@@ -60,7 +65,14 @@ class WebServer:
     async def _serve(self, ready: Callable[[], None]) -> None:
         # What a login link makes is retried while the daemon restarts.
         connection = Connection(self._endpoint, timeout=30.0, retry_for=5.0, connect_for=5.0)
-        parts = GatewayParts(connection=connection, site=self.site, codes=self.codes, api_only=self._settings.api_only)
+        parts = GatewayParts(
+            connection=connection,
+            site=self.site,
+            codes=self.codes,
+            issuer=self._settings.issuer,
+            issuer_requests=self._issuer_requests,
+            api_only=self._settings.api_only,
+        )
         config = uvicorn.Config(
             http_app(parts),
             http="h11",

@@ -147,6 +147,9 @@ TABLE: Mapping[str, RouteRow] = {
     # The gateway itself.
     "getOpenApi": _row(PUBLIC, "all"),
     "getDefinitionSchema": _row(PUBLIC, "all"),
+    "listLoginMethods": _row(PUBLIC, "all"),
+    "beginLogin": _row(PUBLIC, "all"),
+    "finishLogin": _row(PUBLIC, "all"),
     "logIn": _row(PUBLIC, "all", body={"token": "no-token"}),
     "getSession": _row(EVERY, "all"),
     "logOut": _row(EVERY, "all"),

@@ -18,6 +18,8 @@ from .conftest import Cli
         (["--listen", "127.0.0.1:70000"], "expected HOST:PORT"),
         (["--listen", "0.0.0.0:0"], "without TLS only 127.0.0.1 and ::1 are allowed"),
         (["--listen", "0.0.0.0:0", "--tls-certificate", "a", "--tls-key", "b"], "people reach it by a name"),
+        (["--issuer", "https://id.example"], "it takes both --issuer and --client-id"),
+        (["--issuer", "http://id.example", "--client-id", "x"], "must be reached over https"),
         (["--tls-certificate", "a"], "it takes both --tls-certificate and --tls-key"),
         (["--public-url", "http://toban.example.org"], "expected https://HOST"),
         (["--public-url", "https://toban.example.org/here"], "expected https://HOST"),

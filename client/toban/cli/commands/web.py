@@ -15,6 +15,7 @@ from toban.cli.session import complain, quiet_grpc, session, shown
 from toban.cli.syntax import CommandContext, Option
 
 if TYPE_CHECKING:
+    from toban.gateway.oidc_login import IssuerSettings
     from toban.gateway.web_server import WebServer, WebSettings
     from toban.sdk.endpoint import Endpoint
 
@@ -41,6 +42,26 @@ def web(
             help="Where people reach it, if not at --listen: a proxy with TLS, or a host name.",
             show_default=False,
         ),
+    ] = "",
+    issuer: Annotated[
+        str,
+        Option(
+            "--issuer",
+            metavar="URL",
+            help="Let people log in with accounts of this OIDC issuer, which [[access.issuers]] of the daemon names.",
+            show_default=False,
+        ),
+    ] = "",
+    client_id: Annotated[
+        str,
+        Option("--client-id", metavar="ID", help="The client that it knows this as: its audience.", show_default=False),
+    ] = "",
+    client_secret_file: Annotated[
+        str,
+        Option("--client-secret-file", metavar="FILE", help="The secret of the client, if any.", show_default=False),
+    ] = "",
+    issuer_ca: Annotated[
+        str, Option("--issuer-ca", metavar="FILE", help="Certificates to trust for it.", show_default=False)
     ] = "",
     api_only: Annotated[bool, Option("--api-only", help="Serve the HTTP API without the console.")] = False,
     open_: Annotated[bool, Option("--open", help="Open the console in a browser.")] = False,
@@ -69,6 +90,7 @@ def web(
 
     host, port = _address(listen)
     _check(host, tls_certificate, tls_key, public_url)
+    account_issuer = _issuer(issuer, client_id, client_secret_file)
     settings = WebSettings(
         host=host,
         port=port,
@@ -76,6 +98,8 @@ def web(
         key=tls_key,
         public_url=public_url,
         api_only=api_only,
+        issuer=account_issuer,
+        issuer_ca=issuer_ca,
     )
     given = ClientCredentials(
         token_file=here.token_file or "", ca=here.ca or b"", certificate=here.certificate or b"", key=here.key or b""
@@ -148,6 +172,25 @@ def _check(host: str, certificate: str, key: str, public_url: str) -> None:
             Exit.USAGE,
             hint="give it as --public-url https://HOST:PORT",
         )
+
+
+def _issuer(url: str, client_id: str, secret_file: str) -> IssuerSettings | None:
+    """Raises Failure."""
+    from toban.gateway.issuer_requests import IssuerError, check_issuer_url
+    from toban.gateway.oidc_login import IssuerSettings
+    from toban.sdk.credentials import read_token_file
+
+    if bool(url) != bool(client_id):
+        raise Failure("cannot let people log in with an issuer: it takes both --issuer and --client-id", Exit.USAGE)
+    if not url:
+        return None
+    try:
+        check_issuer_url(url)
+    except IssuerError as error:
+        raise Failure(f"cannot use --issuer {shown(url)}: {error}", Exit.USAGE) from None
+    with doing("use --client-secret-file"):
+        secret = read_token_file(secret_file) if secret_file else ""
+    return IssuerSettings(issuer=url, client_id=client_id, secret=secret)
 
 
 def _announce(server: WebServer, *, link: bool, browser: bool, quiet: bool) -> None:
