@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from doubles.daemon.fake_control import Control, as_created
+from doubles.daemon.fake_control import as_created
 from doubles.daemon.fake_errors import Context, abort, info
+from doubles.daemon.fake_logs import Logs
 from doubles.daemon.fake_workflows import TERMINAL
 from toban.v1 import run_pb2
 
 if TYPE_CHECKING:
-    from doubles.daemon.fake_daemon import RunRecord
+    pass
 
 
 def _between(request: run_pb2.ListRunsRequest, run: run_pb2.Run) -> bool:
@@ -25,7 +26,7 @@ def _between(request: run_pb2.ListRunsRequest, run: run_pb2.Run) -> bool:
     return not request.HasField("created_before") or created < request.created_before.ToNanoseconds()
 
 
-class Runs(Control):
+class Runs(Logs):
     """Runs stand still until the test moves them."""
 
     async def StartRun(self, request: run_pb2.StartRunRequest, context: Context) -> run_pb2.StartRunResponse:
@@ -276,17 +277,6 @@ class Runs(Control):
             return response
 
         return await self._daemon.answer("GetProcessExecution", context, request, work)
-
-    async def _of_process(self, process_id: str, context: Context) -> RunRecord:
-        for record in self._daemon.runs.values():
-            if any(process.id == process_id for process in record.processes):
-                return record
-        return await abort(
-            context,
-            grpc.StatusCode.NOT_FOUND,
-            f"no process {process_id!r}",
-            info("PROCESS_EXECUTION_NOT_FOUND"),
-        )
 
     async def _hold(self, sent: int) -> None:
         if self._daemon.hold_after is not None and sent >= self._daemon.hold_after:
