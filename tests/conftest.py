@@ -28,7 +28,7 @@ settings.register_profile(
 )
 settings.load_profile("toban")
 
-_LONG_FILES = ("windows", "faults", "e2e", "bench", "packaging", "integration", "fuzz", "contract")
+_LONG_FILES = ("windows", "faults", "browser", "e2e", "bench", "packaging", "integration", "fuzz", "contract")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

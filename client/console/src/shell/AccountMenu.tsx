@@ -52,8 +52,8 @@ export function AccountMenu() {
 
   async function leave() {
     await logOut();
-    queries.clear();
-    await queries.invalidateQueries(sessionQuery);
+    queries.setQueryData(sessionQuery.queryKey, null);
+    queries.removeQueries({ predicate: (query) => query.queryKey[0] !== "session" });
   }
 
   return (

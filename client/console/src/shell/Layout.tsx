@@ -45,7 +45,7 @@ export function Layout() {
             <path d="M3 5h14M3 10h14M3 15h14" stroke="currentColor" strokeWidth="1.8" />
           </svg>
         </button>
-        <Link to="/" className="brand">
+        <Link to="/" className="brand" aria-label="Toban">
           <img src="/icon.svg" alt="" width="26" height="26" />
           <span>Toban</span>
         </Link>

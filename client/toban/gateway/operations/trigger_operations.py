@@ -26,19 +26,19 @@ EVENTS: Final = (
         needed=("type",),
     ),
     Operation(
+        id="resolveEvent",
+        method="POST",
+        path="/events/resolve",
+        rpc="EventService/ResolveEvent",
+        summary="Shows which workflows an event would start, and why the others not. Emits nothing.",
+    ),
+    Operation(
         id="getEvent",
         method="GET",
         path="/events/{id}",
         rpc="EventService/GetEvent",
         summary="Returns one event with its runs.",
         result="event",
-    ),
-    Operation(
-        id="resolveEvent",
-        method="POST",
-        path="/events/resolve",
-        rpc="EventService/ResolveEvent",
-        summary="Shows which workflows an event would start, and why the others not. Emits nothing.",
     ),
 )
 

@@ -29,6 +29,7 @@ export function AccessPage() {
             key={each}
             to="/access"
             search={each === "you" ? {} : { view: each }}
+            activeOptions={{ exact: true }}
             aria-current={each === view ? "page" : undefined}
           >
             {t(each)}

@@ -22,8 +22,8 @@ export function SchedulesPage() {
             key={each}
             to="/schedules"
             search={each === "upcoming" ? {} : { view: each }}
+            activeOptions={{ exact: true }}
             aria-current={each === view ? "page" : undefined}
-            activeProps={{}}
           >
             {t(each)}
           </Link>

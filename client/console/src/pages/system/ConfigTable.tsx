@@ -18,6 +18,8 @@ export function ConfigTable() {
   const w = useMessages(words);
   const query = useQuery(configQuery);
   const [text, setText] = useState("");
+  const [all, setAll] = useState(false);
+  const wanted = text.trim().toLowerCase();
   const columns: Column<ConfigValue>[] = [
     { key: "key", header: t("key"), cell: (each) => <code className="main">{each.key}</code> },
     { key: "value", header: t("value"), cell: (each) => <code>{each.value_json}</code> },
@@ -50,6 +52,10 @@ export function ConfigTable() {
       <div className="card-head filters">
         <h2>{t("config")}</h2>
         <SearchField label={t("find")} value={text} onChange={setText} />
+        <label className="row check">
+          <input type="checkbox" checked={all} onChange={(event) => setAll(event.target.checked)} />
+          {t("all_settings")}
+        </label>
         <button type="button" className="button" onClick={() => void reload()}>
           {t("reload_config")}
         </button>
@@ -59,7 +65,7 @@ export function ConfigTable() {
           <DataTable
             label={t("config")}
             columns={columns}
-            rows={values.filter((each) => each.key.includes(text.trim().toLowerCase()))}
+            rows={values.filter((each) => (wanted ? each.key.includes(wanted) : all || each.source !== "default"))}
             rowKey={(each) => each.key}
           />
         )}
