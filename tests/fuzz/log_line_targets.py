@@ -52,6 +52,7 @@ def _logs(work: Path) -> Iterator[Check]:
         """Lines have their numbers, are found by their text, and are the same with and without an index."""
         path.write_bytes(data)
         index.unlink(missing_ok=True)
+        page = _page(files, raw=True)
         for raw in (True, False):
             page = _page(files, raw=raw)
             expect_type(page.total, int, "total")

@@ -24,7 +24,7 @@ class Hooks(hook_pb2_grpc.HookServiceServicer):
         async def work() -> hook_pb2.CreateHookResponse:
             if request.name in self._daemon.hooks:
                 text = f"hook {request.name!r} already exists"
-                await abort(context, grpc.StatusCode.ALREADY_EXISTS, text, info("HOOK_EXISTS"))
+                await abort(context, grpc.StatusCode.ALREADY_EXISTS, text, info("HOOK_EXISTS", {"hook": request.name}))
             hook = hook_pb2.Hook(
                 name=request.name,
                 workflow=request.workflow,
@@ -76,5 +76,5 @@ class Hooks(hook_pb2_grpc.HookServiceServicer):
         hook = self._daemon.hooks.get(name)
         if hook is None:
             text = f"there is no hook {name!r}: create it with 'toban hooks create {name}'"
-            await abort(context, grpc.StatusCode.NOT_FOUND, text, info("HOOK_NOT_FOUND"))
+            await abort(context, grpc.StatusCode.NOT_FOUND, text, info("HOOK_NOT_FOUND", {"hook": name}))
         return hook

@@ -18,10 +18,10 @@ from grpc_status import rpc_status
 
 from doubles.daemon.fake_daemon import FakeDaemon
 from helpers.daemon import CALL_WITHIN, running_daemon
-from toban.v1 import dead_letter_pb2, event_pb2, job_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2
+from toban.v1 import dead_letter_pb2, event_pb2, hook_pb2, job_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2
 
 ABSENT = "absent"
-MODULES = (dead_letter_pb2, event_pb2, job_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2)
+MODULES = (dead_letter_pb2, event_pb2, hook_pb2, job_pb2, run_pb2, schedule_pb2, system_pb2, workflow_pb2)
 NUMBERS = {"version", "number", "cancelled", "attempt", "index"}
 """Numbers that both daemons count alike; of the other values only enums and booleans are compared."""
 MOVING = {("StartRun", "run.state"), ("RetryRun", "run.state"), ("CancelRun", "run.state")}
@@ -122,6 +122,7 @@ def script(api: Api) -> None:
     _runs(api)
     _events(api)
     _schedules(api)
+    _hooks(api)
     _system(api)
 
 
@@ -280,6 +281,20 @@ def _schedules(api: Api) -> None:
     api(pb.CancelScheduleRequest(id=ABSENT))
     api(pb.CancelBySubjectRequest(subject="s"))
     api(pb.InterpretTimeRequest(words="NONSENSE"))
+
+
+def _hooks(api: Api) -> None:
+    pb = hook_pb2
+    for name in ("a", "b"):
+        api(pb.CreateHookRequest(name=name, event_type="HOOKED", form=pb.HOOK_FORM_HMAC, params={"x": "body.x"}))
+    api(pb.CreateHookRequest(name="a", event_type="HOOKED"))
+    api(pb.GetHookRequest(name="a"))
+    api(pb.GetHookRequest(name=ABSENT))
+    page = api(pb.ListHooksRequest(page_size=1))
+    api(pb.ListHooksRequest(page_size=1, page_token=page.next_page_token))
+    api(pb.DeliverHookRequest(name=ABSENT, body=b"{}"))
+    api(pb.DeleteHookRequest(name="a"))
+    api(pb.DeleteHookRequest(name="a"))
 
 
 def _system(api: Api) -> None:
