@@ -21,6 +21,13 @@ export const sessionQuery = queryOptions({
   staleTime: 60_000,
 });
 
+/** The issuers with whose accounts people can log in here. */
+export const loginMethodsQuery = queryOptions({
+  queryKey: ["login-methods"],
+  queryFn: () => data(api.GET("/api/login")),
+  staleTime: Infinity,
+});
+
 const OWN_PAGE = { params: { header: { "Toban-Request": "console" } } };
 
 export async function logInWithCode(code: string): Promise<void> {

@@ -1,21 +1,26 @@
-import { useQueryClient } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
-import { logInWithCode, logInWithToken } from "~/api/session";
+import { loginMethodsQuery, logInWithCode, logInWithToken } from "~/api/session";
 import { useMessages } from "~/i18n/messages";
 import { ErrorNotice } from "~/parts/ErrorNotice";
 import { Preferences } from "./AccountMenu";
 import { shellMessages } from "./messages";
 
-/** The code of a link that `toban web` printed: behind the #, so that no server and no log sees it. */
-function takeCode(): string | null {
+/**
+ * The code of a link that `toban web` printed, or why a login at an issuer failed: behind the #, so that no server and no
+ * log sees it.
+ */
+function takeFragment(): URLSearchParams {
   const { pathname, search, hash } = window.location;
-  const found = new URLSearchParams(hash.slice(1)).get("code");
-  if (found || pathname === "/login")
+  const found = new URLSearchParams(hash.slice(1));
+  if (found.has("code") || pathname === "/login")
     window.history.replaceState(null, "", pathname === "/login" ? "/" : pathname + search);
   return found;
 }
 
-let code = takeCode();
+const given = takeFragment();
+let code = given.get("code");
+const refused = given.get("error");
 
 /** Whether a link was opened that is not used yet: it logs in even if somebody is. */
 export function hasCode(): boolean {
@@ -25,6 +30,7 @@ export function hasCode(): boolean {
 export function LoginPage() {
   const t = useMessages(shellMessages);
   const queries = useQueryClient();
+  const issuers = useQuery(loginMethodsQuery).data?.issuers ?? [];
   const [token, setToken] = useState("");
   const [busy, setBusy] = useState(hasCode);
   const [codeFailed, setCodeFailed] = useState(false);
@@ -33,9 +39,9 @@ export function LoginPage() {
   useEffect(() => {
     document.title = "Toban";
     if (code === null) return;
-    const given = code;
+    const once = code;
     code = null;
-    logInWithCode(given)
+    logInWithCode(once)
       .then(() => queries.resetQueries())
       .catch(() => setCodeFailed(true))
       .finally(() => setBusy(false));
@@ -61,6 +67,12 @@ export function LoginPage() {
           <h1>{t("login_title")}</h1>
         </div>
         {codeFailed ? <p className="notice bad">{t("login_code_used")}</p> : <p className="muted">{t("login_link")}</p>}
+        {refused ? <p className="notice bad">{refused}</p> : null}
+        {issuers.map(({ name, url }) => (
+          <a key={url} className="button" href={url}>
+            {t("login_oidc", { name })}
+          </a>
+        ))}
         <form
           className="stack"
           onSubmit={(event) => {
