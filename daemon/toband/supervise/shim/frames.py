@@ -40,6 +40,8 @@ END = 9
 
 HEADER = struct.Struct("<IIqB")
 _META = struct.Struct("<qB")
+_CHECKED = HEADER.size - _META.size
+"""Where the part of a frame begins that its checksum covers."""
 _TRAILER = struct.Struct("<I4s")
 _MAGIC = b"TBND"
 MAX_PAYLOAD = 16 * 1024 * 1024
@@ -96,9 +98,9 @@ def scan(data: bytes | memoryview, base: int = 0) -> Scan:
         stop = position + HEADER.size + length
         if stop > size:
             break
-        payload = view[position + HEADER.size : stop]
-        if zlib.crc32(payload, zlib.crc32(_META.pack(at, kind))) != crc:
+        if zlib.crc32(view[position + _CHECKED : stop]) != crc:
             return Scan(frames, base + position, True)
+        payload = view[position + HEADER.size : stop]
         frames.append(Frame(base + position, base + stop, at, kind, payload))
         position = stop
     return Scan(frames, base + position, False)
