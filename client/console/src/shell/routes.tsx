@@ -1,6 +1,7 @@
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
 import { OverviewPage } from "~/pages/overview/OverviewPage";
 import { runsSearch } from "~/pages/runs/search";
+import { workflowSearch } from "~/pages/workflow/search";
 import { Loading } from "~/parts/Loading";
 import { FailedPage } from "./FailedPage";
 import { Layout } from "./Layout";
@@ -31,6 +32,7 @@ const newWorkflow = createRoute({
 const workflow = createRoute({
   getParentRoute: () => root,
   path: "/workflows/$workflowId",
+  validateSearch: workflowSearch,
   component: lazyRouteComponent(() => import("~/pages/workflow/WorkflowPage"), "WorkflowPage"),
 });
 

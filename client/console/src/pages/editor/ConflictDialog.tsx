@@ -2,7 +2,7 @@ import { useState } from "react";
 import { useMessages } from "~/i18n/messages";
 import { Dialog } from "~/parts/Dialog";
 import { YamlDiff } from "~/parts/code/YamlDiff";
-import type { Workflow } from "./definitionApi";
+import type { Workflow } from "~/pages/workflow/workflowApi";
 import { editorMessages } from "./messages";
 
 interface Props {

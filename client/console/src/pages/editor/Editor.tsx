@@ -10,7 +10,8 @@ import { ErrorNotice } from "~/parts/ErrorNotice";
 import { PageHead } from "~/parts/PageHead";
 import { toast } from "~/parts/toasts";
 import { ConflictDialog } from "./ConflictDialog";
-import { createWorkflow, definitionSchemaQuery, readWorkflow, updateWorkflow, type Workflow } from "./definitionApi";
+import { readWorkflow, type Workflow } from "~/pages/workflow/workflowApi";
+import { createWorkflow, definitionSchemaQuery, updateWorkflow } from "./definitionApi";
 import { DefinitionForm } from "./DefinitionForm";
 import { DefinitionGraph } from "./DefinitionGraph";
 import { readForm } from "./document/form";
@@ -228,7 +229,8 @@ function LeaveGuard({ changed }: { changed: boolean }) {
       action={t("leave")}
       danger
       onConfirm={async () => blocker.proceed()}
-      onClose={blocker.reset}
+      onClose={() => {}}
+      onCancel={blocker.reset}
     >
       <p>{t("leave_text")}</p>
     </ConfirmDialog>

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useParams } from "@tanstack/react-router";
 import { useState } from "react";
 import { QueryView } from "~/parts/QueryView";
-import { type Workflow, workflowQuery } from "./definitionApi";
+import { type Workflow, workflowQuery } from "~/pages/workflow/workflowApi";
 import { Editor } from "./Editor";
 
 const NEW = `name: my-workflow

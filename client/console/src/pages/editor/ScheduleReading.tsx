@@ -1,8 +1,8 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { timeInWordsQuery } from "~/api/queries";
 import { useLanguage, useMessages } from "~/i18n/messages";
 import { Time } from "~/parts/Time";
 import { cronJapanese } from "./cronJapanese";
-import { scheduleReadingQuery } from "./definitionApi";
 import { editorMessages } from "./messages";
 import { useSettled } from "./useProblems";
 
@@ -12,7 +12,7 @@ export function ScheduleReading({ text, timezone }: { text: string; timezone: st
   const language = useLanguage();
   const settled = useSettled(`${text}\0${timezone}`);
   const [wanted = "", zone = ""] = settled.split("\0");
-  const query = useQuery({ ...scheduleReadingQuery(wanted, zone), placeholderData: keepPreviousData });
+  const query = useQuery({ ...timeInWordsQuery(wanted, zone), placeholderData: keepPreviousData });
   const reading = query.data;
   if (!reading || query.isError) return null;
   const local = language === "ja" ? cronJapanese(wanted) : undefined;

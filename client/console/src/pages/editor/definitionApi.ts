@@ -1,16 +1,7 @@
 import { queryOptions } from "@tanstack/react-query";
-import { api, data, requestId, type Schemas } from "~/api/client";
+import { api, data, requestId } from "~/api/client";
+import type { Workflow } from "~/pages/workflow/workflowApi";
 import type { Schema } from "~/parts/code/schemaWords";
-
-export type Workflow = Schemas["Workflow"];
-
-export function readWorkflow(name: string): Promise<Workflow> {
-  return data(api.GET("/api/workflows/{name}", { params: { path: { name } } }));
-}
-
-export function workflowQuery(name: string) {
-  return queryOptions({ queryKey: ["workflows", "one", name], queryFn: () => readWorkflow(name) });
-}
 
 export const definitionSchemaQuery = queryOptions({
   queryKey: ["definition-schema"],
@@ -29,15 +20,6 @@ export function problemsQuery(source: string, baseDir: string) {
     gcTime: 10_000,
     staleTime: Infinity,
     retry: false,
-  });
-}
-
-export function scheduleReadingQuery(text: string, timezone: string) {
-  return queryOptions({
-    queryKey: ["schedule-reading", text, timezone],
-    queryFn: () => data(api.POST("/api/schedules/interpret", { body: { words: text, timezone } })),
-    retry: false,
-    staleTime: 60_000,
   });
 }
 

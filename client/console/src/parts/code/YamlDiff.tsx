@@ -4,7 +4,7 @@ import { EditorState } from "@codemirror/state";
 import { EditorView, lineNumbers } from "@codemirror/view";
 import { useEffect, useRef } from "react";
 import { messages, useMessages } from "~/i18n/messages";
-import { codeLook, shadowOf } from "./codeHost";
+import { plainLook, shadowOf } from "./codeHost";
 import "./code.css";
 
 const texts = messages({
@@ -31,7 +31,7 @@ export function YamlDiff({ before, after, beforeName, afterName }: Props) {
     const shown = (name: string) => [
       lineNumbers(),
       yaml(),
-      ...codeLook,
+      plainLook,
       EditorView.lineWrapping,
       EditorView.editable.of(false),
       EditorState.readOnly.of(true),

@@ -96,7 +96,7 @@ function basics(label: string) {
     EditorView.lineWrapping,
     yaml(),
     ...codeLook,
-    EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false" }),
+    EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false", tabindex: "0" }),
     // Tab moves on, as on the rest of the page.
     keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...historyKeymap, ...completionKeymap, ...lintKeymap]),
   ];

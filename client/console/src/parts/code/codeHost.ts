@@ -59,10 +59,13 @@ const look = EditorView.theme({
   },
   ".cm-changedLine": { backgroundColor: "var(--ok-soft) !important" },
   "&.cm-merge-a .cm-changedLine, .cm-deletedChunk": { backgroundColor: "var(--bad-soft) !important" },
+  ".cm-collapsedLines:before, .cm-collapsedLines:after": { content: '"⋯" !important' },
   ".cm-collapsedLines": { background: "var(--sunken)", color: "var(--text-muted)", padding: "0.15rem 0.6rem" },
   ".cm-panels": { backgroundColor: "var(--sunken)", color: "var(--text)" },
 });
 
+/** Without colours of syntax, which the marks of a comparison would make hard to read. */
+export const plainLook = look;
 export const codeLook = [
   look,
   syntaxHighlighting(colours),

@@ -1,6 +1,6 @@
 import { isMap, isSeq, type YAMLMap } from "yaml";
 import { itemText, withField, WORKFLOW_ORDER } from "./fields";
-import { lineOf, parseSource, pairOf, scalarText, startOf, valueOf } from "./source";
+import { columnOf, endOf, lineOf, parseSource, pairOf, scalarText, startOf, valueOf } from "./source";
 import { isName, kindOf, type StepKind, type StepsKind, type StepSource, stepId, stepsOf, targetKey } from "./steps";
 
 /** A step as the form shows it. */
@@ -54,11 +54,17 @@ export function readForm(text: string): Form {
     description: get("description"),
     timezone: get("timezone"),
     schedule: isMap(schedule) || isSeq(schedule) ? undefined : get("schedule"),
-    scheduleSource: schedule ? text.slice(startOf(schedule), schedule.range?.[1]).trimEnd() : "",
+    scheduleSource: schedule ? outdented(text, startOf(schedule), endOf(schedule)) : "",
     steps: all.steps.map((each) => stepForm(text, each)),
     stepsKind: all.kind,
     error: source.error && { message: source.error.message, line: lineOf(text, source.error.offset) },
   };
+}
+
+/** The lines of a value, as if it began at the margin. */
+function outdented(text: string, from: number, to: number): string {
+  const margin = new RegExp(`^ {0,${columnOf(text, from)}}`, "gm");
+  return text.slice(from, to).trimEnd().replace(margin, "");
 }
 
 function stepForm(text: string, step: StepSource): StepForm {
