@@ -71,11 +71,11 @@ class HttpClient:
             content = response.read()
         finally:
             connection.close()
-        headers: dict[str, str] = {}
+        answered: dict[str, str] = {}
         for name, text in response.getheaders():
             key = name.lower()
-            headers[key] = f"{headers[key]}, {text}" if key in headers else text
-        return Answer(status=response.status, headers=headers, body=content)
+            answered[key] = f"{answered[key]}, {text}" if key in answered else text
+        return Answer(status=response.status, headers=answered, body=content)
 
     def events(self, path: str, **headers: str) -> Iterator[SentEvent]:
         """The events of a stream, until it ends or is closed."""
