@@ -25,6 +25,20 @@ _MISSING: Final = """<!doctype html>
 # Their names change with their content.
 _ASSETS: Final = "assets/"
 _FOREVER: Final = "public, max-age=31536000, immutable"
+# What the machine has for a suffix may be another type, with which a browser runs no script.
+_TYPES: Final = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".ico": "image/x-icon",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+    ".wasm": "application/wasm",
+    ".webmanifest": "application/manifest+json",
+    ".woff2": "font/woff2",
+}
 _COMPRESSED: Final = (("br", ".br"), ("gzip", ".gz"))
 
 
@@ -40,14 +54,14 @@ async def console_file(request: Request) -> Response:
         found = _inside("index.html")
     if found is None:
         return HTMLResponse(_MISSING, 503 if path else 200, headers={"Cache-Control": "no-store"})
+    kind = _TYPES.get(found.suffix, "application/octet-stream")
     headers = {"Cache-Control": _FOREVER if path.startswith(_ASSETS) else "no-cache", "Vary": "Accept-Encoding"}
     accepted = {each.partition(";")[0].strip() for each in request.headers.get("Accept-Encoding", "").split(",")}
     for encoding, suffix in _COMPRESSED:
         smaller = found.with_name(found.name + suffix)
         if encoding in accepted and smaller.is_file():
-            kind = FileResponse(found).media_type
             return FileResponse(smaller, headers={**headers, "Content-Encoding": encoding}, media_type=kind)
-    return FileResponse(found, headers=headers)
+    return FileResponse(found, headers=headers, media_type=kind)
 
 
 def _inside(path: str) -> Path | None:

@@ -21,6 +21,7 @@ from toban.gateway.web_site import WebSite, web_site
 from toban.sdk.connection import Connection
 from toban.sdk.endpoint import Endpoint
 
+_MOST_CONNECTIONS: Final = 2000
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -88,6 +89,7 @@ class WebServer:
             ssl_keyfile=self._settings.key or None,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=2,
+            limit_concurrency=_MOST_CONNECTIONS,
             h11_max_incomplete_event_size=64 * 1024,
         )
         server = _Announcing(config, ready)
