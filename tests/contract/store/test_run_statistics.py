@@ -61,6 +61,17 @@ async def test_runs_are_counted_by_the_day_of_their_creation(
     ]
 
 
+async def test_runs_of_many_workflows_are_counted_for_a_caller_that_may_not_see_all(store: Store) -> None:
+    await fill(store)
+    for number in range(40):
+        name = f"many-{number}"
+        await store.create_workflow(text(name), at=NOW)
+        at = BOUNDS[number % 4]
+        await store.create_run(new_run(name, id=id_at(at, 1000 + number), created_at=at), max_active=None)
+    counted = await store.count_created(BOUNDS, visible=(Narrowing(workflows=("many-*",)),))
+    assert counted == [{RunState.PENDING: 10}, {RunState.PENDING: 10}, {RunState.PENDING: 10}]
+
+
 async def test_a_moment_belongs_to_the_day_that_begins_with_it(store: Store) -> None:
     await store.create_workflow(text("deploy"), at=NOW)
     for number, at in enumerate((BOUNDS[1] - timedelta(milliseconds=1), BOUNDS[1])):

@@ -5,6 +5,8 @@ The id of a run begins with the time of its creation, so an index over ids is on
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -12,13 +14,13 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select
 
 from toband.domain.emitted_events import Emitted
-from toband.domain.identity import Visible
+from toband.domain.identity import Narrowing, Visible
 from toband.domain.run_model import INSTANCE_BITS, Run, RunState
 from toband.ports import GridCell, GridRow
 from toband.store.rows.events import read_events
 from toband.store.rows.runs import header
 from toband.store.sql.event_tables import events
-from toband.store.sql.keyset_paging import newest
+from toband.store.sql.keyset_paging import newest, unindexed
 from toband.store.sql.open_database import OpenDatabase, reading
 from toband.store.sql.tables import among, runs, step_runs
 from toband.store.sql.visible_rows import few_names, is_visible
@@ -47,9 +49,9 @@ class SqlRunStatistics(OpenDatabase):
         self, connection: Connection, bounds: Sequence[datetime], *, workflow: str = "", visible: Visible = None
     ) -> Sequence[Mapping[RunState, int]]:
         names = [workflow] if workflow else few_names(connection, visible)
-        condition = None
-        if visible is not None and (workflow or names is None):
-            condition = is_visible(connection, runs.c.workflow, visible)
+        if visible is not None and names is None:
+            return _scanned(connection, bounds, visible)
+        condition = is_visible(connection, runs.c.workflow, visible) if visible is not None and workflow else None
         queries = [_counts(name, condition) for name in (names if names is not None else [""])]
         found: list[Mapping[RunState, int]] = []
         first = _first(connection, names)
@@ -111,6 +113,23 @@ def _counts(workflow: str, condition: ColumnElement[bool] | None) -> Select[Any]
             of_state = of_state.where(condition)
         columns.append(of_state.scalar_subquery().label(state.value))
     return select(*columns)
+
+
+def _scanned(
+    connection: Connection, bounds: Sequence[datetime], visible: Sequence[Narrowing]
+) -> Sequence[Mapping[RunState, int]]:
+    """For many workflows: one walk along the index that has workflow, state and id, without reading rows."""
+    ids = [_id_from(at) for at in bounds]
+    query = select(runs.c.state, runs.c.id).where(
+        # The whole index is shorter than a search for each row.
+        unindexed(runs.c.id) >= ids[0],
+        unindexed(runs.c.id) < ids[-1],
+        is_visible(connection, runs.c.workflow, visible),
+    )
+    found: list[Counter[RunState]] = [Counter() for _ in bounds[1:]]
+    for state, run_id in connection.execute(query):
+        found[bisect_right(ids, run_id) - 1][state] += 1
+    return found
 
 
 def _first(connection: Connection, names: Sequence[str] | None) -> str:
