@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from helpers.daemon import Daemon
@@ -56,6 +57,21 @@ steps:
   resize:
     for_each: [small, medium, large]
     run: "echo {{ item }}"
+  announce: {run: "@PYTHON@ -m toban.cli emit THUMBNAILS_READY", depends_on: [resize]}
+---
+name: gallery
+title: Publish the gallery
+description: Puts new thumbnails into the gallery
+on: [{event: THUMBNAILS_READY}]
+steps:
+  publish: {run: "echo published"}
+---
+name: search-index
+title: Index images
+description: Makes new images findable
+on: [{event: THUMBNAILS_READY}]
+steps:
+  index: {run: "echo indexed"}
 ---
 name: sync-inventory
 title: 在庫の同期
@@ -87,7 +103,7 @@ def fill(daemon: Daemon, directory: Path) -> dict[str, str]:
     The running one is held at the gate in the directory.
     """
     gate = Gate(str(directory / "gate"))
-    text = DEFINITIONS.replace("@GATE@", gate.path)
+    text = DEFINITIONS.replace("@GATE@", gate.path).replace("@PYTHON@", sys.executable)
     texts = [workflow_pb2.DefinitionText(definition=workflow_pb2.Definition(source=text), file="sample.yaml")]
     daemon.workflows.ApplyDefinitions(workflow_pb2.ApplyDefinitionsRequest(texts=texts), timeout=60)
 
@@ -103,8 +119,9 @@ def fill(daemon: Daemon, directory: Path) -> dict[str, str]:
     found["approval"] = daemon.start_run("web-deploy", revision="v1.4")
     _wait_for_approval(daemon, found["approval"])
     event = daemon.emit("IMAGE_UPLOADED", {"file": "cat.jpg", "bytes": 482113})
-    for run in daemon.events.GetEvent(event_pb2.GetEventRequest(id=event.id), timeout=60).event.runs:
-        daemon.wait_run(run.run_id)
+    _wait_for_runs(daemon, event.id)
+    for each in daemon.events.ListEvents(event_pb2.ListEventsRequest(types=["THUMBNAILS_READY"]), timeout=60).events:
+        _wait_for_runs(daemon, each.id)
     found["event"] = event.id
     daemon.emit("NOBODY_LISTENS", {"note": "stored all the same"})
     found["running"] = daemon.start_run("sync-inventory")
@@ -118,6 +135,13 @@ def fill(daemon: Daemon, directory: Path) -> dict[str, str]:
     letters = daemon.dead_letters.ListDeadLetters(dead_letter_pb2.ListDeadLettersRequest(), timeout=60).dead_letters
     found["dead_letter"] = letters[0].id
     return found
+
+
+def _wait_for_runs(daemon: Daemon, event_id: str) -> None:
+    def ended() -> bool:
+        return daemon.events.GetEvent(event_pb2.GetEventRequest(id=event_id), timeout=60).all_ended
+
+    wait_until(ended, "the runs of an event do not end")
 
 
 def _wait_for_approval(daemon: Daemon, run_id: str) -> None:

@@ -83,6 +83,10 @@ def test_an_event_is_emitted_after_a_look_at_what_it_starts(console: Callable[..
     row.get_by_role("link", name="IMAGE_UPLOADED").click()
     expect(page.get_by_text("All of its runs have ended.")).to_be_visible()
     expect(page.get_by_role("table").get_by_text("Succeeded")).to_be_visible()
+    # The run emits an event of its own, which starts two workflows.
+    chain = page.get_by_role("region", name="What followed")
+    for text in ("image-resize #2", "THUMBNAILS_READY", "gallery #2", "search-index #2"):
+        expect(chain.get_by_role("link", name=text)).to_be_visible()
 
 
 def test_a_schedule_in_words_is_read_aloud_before_it_is_stored(console: Callable[..., Any], site: Site) -> None:

@@ -135,6 +135,14 @@ export function eventQuery(id: string) {
   });
 }
 
+/** What an event started, the events of these runs, and so on. */
+export function eventChainQuery(id: string) {
+  return queryOptions({
+    queryKey: ["events", "chain", id],
+    queryFn: () => data(api.GET("/api/events/{id}/chain", { params: { path: { id } } })),
+  });
+}
+
 export type Schedule = Schemas["Schedule"];
 
 export function schedulesQuery(filter: { subject?: string | undefined; include_ended?: boolean | undefined }) {

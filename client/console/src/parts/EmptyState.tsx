@@ -1,4 +1,5 @@
 import type { ReactNode } from "react";
+import { Text } from "./Text";
 
 interface Props {
   title: string;
@@ -14,7 +15,7 @@ export function EmptyState({ title, children, command, action }: Props) {
   return (
     <div className="empty">
       <h2>{title}</h2>
-      {children ? <p>{children}</p> : null}
+      {children ? <p>{typeof children === "string" ? <Text>{children}</Text> : children}</p> : null}
       {command ? (
         <pre tabIndex={0}>
           <code>{command}</code>

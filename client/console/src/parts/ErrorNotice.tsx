@@ -1,16 +1,15 @@
 import { Problem } from "~/api/problem";
 import { messages, useMessages } from "~/i18n/messages";
 import { words } from "~/i18n/words";
+import { Text } from "./Text";
 
 const texts = messages({
   en: {
     offline: "The gateway does not answer. Is `toban web` still running?",
-    forbidden: "You may not do this: it needs the role {role}.",
     unexpected: "The console failed: {message}",
   },
   ja: {
     offline: "ゲートウェイが応答しません。`toban web` は動いていますか。",
-    forbidden: "この操作には{role}の役割が必要です。",
     unexpected: "コンソールでエラーが発生しました: {message}",
   },
 });
@@ -28,7 +27,7 @@ export function ErrorNotice({ error, onRetry }: Props) {
     <div className="notice bad stack" role="alert">
       {problem ? (
         <>
-          <p>{problem.status === 0 ? t("offline") : problem.message}</p>
+          <p>{problem.status === 0 ? <Text>{t("offline")}</Text> : problem.message}</p>
           {problem.problems.length > 0 ? (
             <ul>
               {problem.problems.map((each) => (

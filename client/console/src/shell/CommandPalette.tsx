@@ -119,7 +119,7 @@ function useChoices(text: string): Choice[] {
       key: `run ${each.id}`,
       group: t("command_runs"),
       text: `${each.workflow_title || each.workflow} #${each.number}`,
-      detail: each.id,
+      detail: `…${each.id.slice(-12)}`,
       state: each.state ?? undefined,
       to: `/runs/${each.id}`,
     })),

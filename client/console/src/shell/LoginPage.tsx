@@ -3,6 +3,7 @@ import { useEffect, useState } from "react";
 import { loginMethodsQuery, logInWithCode, logInWithToken } from "~/api/session";
 import { useMessages } from "~/i18n/messages";
 import { ErrorNotice } from "~/parts/ErrorNotice";
+import { Text } from "~/parts/Text";
 import { Preferences } from "./AccountMenu";
 import { shellMessages } from "./messages";
 
@@ -66,7 +67,9 @@ export function LoginPage() {
           <img src="/icon.svg" alt="" width="36" height="36" />
           <h1>{t("login_title")}</h1>
         </div>
-        {codeFailed ? <p className="notice bad">{t("login_code_used")}</p> : <p className="muted">{t("login_link")}</p>}
+        <p className={codeFailed ? "notice bad" : "muted"}>
+          <Text>{t(codeFailed ? "login_code_used" : "login_link")}</Text>
+        </p>
         {refused ? <p className="notice bad">{refused}</p> : null}
         {issuers.map(({ name, url }) => (
           <a key={url} className="button" href={url}>
@@ -91,7 +94,9 @@ export function LoginPage() {
               value={token}
               onChange={(event) => setToken(event.target.value)}
             />
-            <span className="hint">{t("login_token_hint")}</span>
+            <span className="hint">
+              <Text>{t("login_token_hint")}</Text>
+            </span>
           </div>
           {error ? <ErrorNotice error={error} /> : null}
           <button type="submit" className="button primary" disabled={busy}>

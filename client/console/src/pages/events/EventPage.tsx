@@ -8,6 +8,7 @@ import { PageHead } from "~/parts/PageHead";
 import { QueryView } from "~/parts/QueryView";
 import { StateBadge } from "~/parts/StateBadge";
 import { Time } from "~/parts/Time";
+import { EventChain } from "./EventChain";
 import { eventsMessages } from "./messages";
 import { SourceText } from "./SourceText";
 
@@ -57,6 +58,7 @@ export function EventPage() {
               </div>
               {event.runs.length > 0 ? <Runs runs={event.runs} /> : <p className="quiet-line">{t("runs_none")}</p>}
             </section>
+            <EventChain id={eventId} />
             <section className="card padded stack">
               <h2>{t("payload")}</h2>
               <pre className="log-text" tabIndex={0}>

@@ -51,7 +51,7 @@ function Content({ overview }: { overview: Overview }) {
           </EmptyState>
         </section>
       ) : (
-        <>
+        <div className="overview-columns">
           <Failures runs={overview.failures} />
           <section className="card">
             <div className="card-head">
@@ -63,7 +63,7 @@ function Content({ overview }: { overview: Overview }) {
             </div>
             <WorkflowTable label={t("now")} summaries={overview.summaries} />
           </section>
-        </>
+        </div>
       )}
     </>
   );
