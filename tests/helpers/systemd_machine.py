@@ -72,6 +72,8 @@ def machine(base: Path, name: str, *, bare: bool = False) -> Iterator[Machine]:
         for part in ("up", "work", "root", "low"):
             (base / part).mkdir()
         _mount(stack, base / "low", "--bind", "/")
+        # A cleanup that goes astray must not reach the files of this machine.
+        subprocess.run(["mount", "-o", "remount,bind,ro", base / "low"], check=True, timeout=30)
         layers = f"lowerdir={base}/low,upperdir={base}/up,workdir={base}/work"
         _mount(stack, root, "-t", "overlay", "-o", layers, "overlay")
         _furnish(root)
