@@ -201,7 +201,7 @@ async def test_a_crontab_expression_is_read_in_words(scene: Scene) -> None:
     assert scene.subjects.interpret("@reboot", "UTC").due == []
     assert scene.subjects.interpret("@hourly", "UTC").due[0].minute == 0
     for wrong in ("0 25 * * *", "0 3 * *", "* * * *"):
-        with pytest.raises(TimeNotUnderstoodError, match="crontab|hour|fields|expected"):
+        with pytest.raises(TimeNotUnderstoodError, match=r"crontab|hour|fields|expected"):
             scene.subjects.interpret(wrong, "")
 
 

@@ -916,26 +916,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/events/{id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Returns one event with its runs.
-         * @description Needs the role viewer.
-         */
-        get: operations["getEvent"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/events/resolve": {
         parameters: {
             query?: never;
@@ -950,6 +930,26 @@ export interface paths {
          * @description Needs the role viewer.
          */
         post: operations["resolveEvent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/events/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns one event with its runs.
+         * @description Needs the role viewer.
+         */
+        get: operations["getEvent"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -4337,30 +4337,6 @@ export interface operations {
             };
         };
     };
-    getEvent: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The answer. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Event"] & {
-                        all_ended: boolean;
-                    };
-                };
-            };
-        };
-    };
     resolveEvent: {
         parameters: {
             query?: never;
@@ -4385,6 +4361,30 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ResolveEventResponse"];
+                };
+            };
+        };
+    };
+    getEvent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Event"] & {
+                        all_ended: boolean;
+                    };
                 };
             };
         };
