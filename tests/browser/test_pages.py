@@ -19,6 +19,11 @@ SMALLEST = (360, 740)
 PAGES = [
     ("overview", "/", "Overview", "概要"),
     ("workflows", "/workflows", "Workflows", "ワークフロー管理"),
+    ("workflow", "/workflows/nightly-batch", "夜間バッチ", "夜間バッチ"),
+    ("workflow-schedule", "/workflows/nightly-batch?tab=schedule", "夜間バッチ", "夜間バッチ"),
+    ("workflow-versions", "/workflows/web-deploy?tab=versions", "Deploy the web site", "Deploy the web site"),
+    ("editor-new", "/workflows/new", "New workflow", "ワークフロー新規作成"),
+    ("editor", "/workflows/web-deploy/edit", "Edit Deploy the web site", "Deploy the web siteを編集"),
     ("runs", "/runs", "Runs", "実行履歴"),
     ("approvals", "/approvals", "Approvals", "承認"),
     ("schedules", "/schedules", "Schedules", "スケジュール"),

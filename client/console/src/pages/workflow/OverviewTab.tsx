@@ -10,6 +10,7 @@ import { RunsGrid } from "./RunsGrid";
 import { YearOfRuns } from "./YearOfRuns";
 import { gridQuery, type Workflow } from "./workflowApi";
 
+const NARROW = window.matchMedia("(max-width: 700px)");
 const StepGraph = lazy(async () => ({ default: (await import("~/parts/graph/StepGraph")).StepGraph }));
 
 export function OverviewTab({ workflow }: { workflow: Workflow }) {
@@ -32,7 +33,7 @@ export function OverviewTab({ workflow }: { workflow: Workflow }) {
           <div className="workflow-graph">
             {nodes.length ? (
               <Suspense fallback={<Loading />}>
-                <StepGraph label={t("graph")} nodes={nodes} />
+                <StepGraph label={t("graph")} nodes={nodes} direction={NARROW.matches ? "DOWN" : "RIGHT"} />
               </Suspense>
             ) : null}
           </div>

@@ -51,7 +51,7 @@ function Year({ first, last, days, workflow }: Props) {
   const month = new Intl.DateTimeFormat(language, { month: "short", timeZone: "UTC" });
   return (
     <>
-      <div className="year-frame" tabIndex={0} role="region" aria-label={t("year")}>
+      <div className="year-frame" tabIndex={0} role="region" aria-label={t("year")} ref={showEnd}>
         <div className="year">
           {weeks.map((week, at) => {
             const begins = week.find((each) => each?.day.endsWith("-01"));
@@ -82,6 +82,11 @@ function Year({ first, last, days, workflow }: Props) {
       </p>
     </>
   );
+}
+
+/** The newest days are in view where not all of them fit. */
+function showEnd(frame: HTMLElement | null): void {
+  if (frame) frame.scrollLeft = frame.scrollWidth;
 }
 
 function DayCell({ day, most, workflow }: { day: Day; most: number; workflow: string }) {

@@ -96,10 +96,26 @@ function basics(label: string) {
     EditorView.lineWrapping,
     yaml(),
     ...codeLook,
+    EditorView.domEventHandlers({ beforeinput: insertLines }),
     EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false", tabindex: "0" }),
     // Tab moves on, as on the rest of the page.
     keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...historyKeymap, ...completionKeymap, ...lintKeymap]),
   ];
+}
+
+/**
+ * Text in place of several lines, or of several lines: the browser would give them style attributes, which the content
+ * security policy refuses.
+ */
+function insertLines(event: InputEvent, view: EditorView): boolean {
+  if (event.inputType !== "insertText" || event.isComposing) return false;
+  const text = event.data ?? event.dataTransfer?.getData("text/plain");
+  const { from, to } = view.state.selection.main;
+  const lines = view.state.doc.lineAt(from).number !== view.state.doc.lineAt(to).number;
+  if (text === undefined || view.state.readOnly || !(lines || text.includes("\n"))) return false;
+  event.preventDefault();
+  view.dispatch(view.state.replaceSelection(text), { userEvent: "input.type", scrollIntoView: true });
+  return true;
 }
 
 /** The one change between two texts, so that the cursor and the history stay. */
