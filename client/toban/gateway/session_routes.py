@@ -7,6 +7,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toban.gateway.browser_name import browser_name
 from toban.gateway.caller_credential import SessionCookie, caller_token, check_own_site
 from toban.gateway.daemon_calls import DaemonCalls
 from toban.gateway.login_codes import LoginCodes
@@ -90,5 +91,5 @@ class SessionRoutes:
 
 
 def _wanted(request: Request) -> access_pb2.CreateSessionRequest:
-    agent = "".join(each for each in request.headers.get("User-Agent", "") if each.isprintable())
+    agent = browser_name(request.headers.get("User-Agent", ""))
     return access_pb2.CreateSessionRequest(label=f"web: {agent}"[:_LABEL_CHARS].strip())

@@ -24,7 +24,6 @@ export const accessMessages = messages({
     never: "never",
     aliases: "Further names",
     doors: "Addresses",
-    door_role: "Without a credential",
     door_none: "a credential is required",
     shared:
       "Steps run as the user of the daemon ({user}): roles and secrets are no boundary against authors of workflows.",
@@ -86,7 +85,6 @@ export const accessMessages = messages({
     never: "なし",
     aliases: "別名",
     doors: "待ち受けアドレス",
-    door_role: "認証情報がない場合",
     door_none: "認証情報が必要",
     shared:
       "ステップはデーモンと同じユーザー({user})で動きます。ワークフローの作成者に対して、役割とシークレットは境界になりません。",

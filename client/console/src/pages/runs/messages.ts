@@ -11,7 +11,6 @@ export const runsMessages = messages({
     clear: "Clear the filters",
     scope: "Scope",
     by: "by {caller}",
-    waits: "Waits",
     empty_title: "No runs yet",
     empty: "A run is one execution of a workflow. Start one on the page of workflows, or from a terminal:",
     none_title: "No run matches",
@@ -26,7 +25,6 @@ export const runsMessages = messages({
     retry: "Retry",
     retry_name: "Retry {name}",
     retried: "{name} was started again as #{number}.",
-    more_to_examine: "Older runs were not examined yet.",
   },
   ja: {
     title: "実行履歴",
@@ -38,7 +36,6 @@ export const runsMessages = messages({
     clear: "絞り込みを解除",
     scope: "範囲",
     by: "{caller}による",
-    waits: "待機理由",
     empty_title: "実行はまだありません",
     empty: "実行とは、ワークフローを1回動かした記録です。ワークフロー管理の画面、またはターミナルから開始できます。",
     none_title: "該当する実行はありません",
@@ -53,6 +50,5 @@ export const runsMessages = messages({
     retry: "再試行",
     retry_name: "{name}を再試行",
     retried: "{name}を #{number} として再試行しました。",
-    more_to_examine: "これより古い実行はまだ調べていません。",
   },
 });
