@@ -431,3 +431,24 @@ def test_a_version_that_is_too_old_for_the_database_is_refused(host: Machine) ->
     assert data(host, "service", "status")["version"] == NEXT
     toban(host, "service", "uninstall", "--purge")
     assert host.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "toban*") == ""
+
+
+def test_the_web_console_is_a_unit_of_its_own_without_rights(host: Machine) -> None:
+    unit = "toban-web.service"
+    done = changes(host, "install", "--web")
+    assert (done[f"/etc/systemd/system/{unit}"], done[unit]) == ("created", "started")
+    assert changes(host, "install") == {}
+
+    def status(*headers: str) -> str:
+        words = ("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", *headers, "http://127.0.0.1:7280/api/workflows")
+        return host.run(*words, check=False)
+
+    wait_until(lambda: status() != "000", "the web console does not answer", 60)
+    assert status() == "401"
+    session = toban(host, "-q", "sessions", "create")
+    assert status("-H", f"Authorization: Bearer {session}") == "200"
+    assert host.run("ps", "-o", "user=", "-p", str(host.main_pid(unit))) not in ("root", "toban")
+
+    removed = changes(host, "uninstall")
+    assert (removed[unit], removed[f"/etc/systemd/system/{unit}"]) == ("stopped", "removed")
+    assert host.run("systemctl", "is-active", unit, check=False) == "inactive"

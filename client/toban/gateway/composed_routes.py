@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -19,13 +20,16 @@ from toban.gateway.operation_answer import json_answer
 from toban.gateway.server_sent_events import resumed_position, streaming
 from toban.message_json.message_data import to_dict
 from toban.message_json.message_reader import MessageReader
-from toban.sdk.errors import InternalError
+from toban.sdk.errors import InternalError, NotFound
 from toban.v1 import access_pb2, run_pb2, workflow_pb2
 
 LOG_FILTERS: Final = ("step", "attempt", "streams", "tail", "since", "follow", "level")
 """Fields of StreamLogsRequest that the query of a log may set."""
 _PAGES: Final = 10
-"""Of 1,000 active runs each: the most that are looked at for approvals."""
+"""Of 1,000 active runs each: the most that are looked through for approvals."""
+_LOOKED_AT: Final = 200
+"""Of these runs the most whose steps are read."""
+_AT_ONCE: Final = 8
 
 
 class ComposedRoutes:
@@ -81,26 +85,32 @@ class ComposedRoutes:
         token = caller_token(request, self._cookie)
         wanted = run_pb2.ListRunsRequest(states=[run_pb2.RUN_STATE_RUNNING], page_size=1000)
         read_query(request, wanted, ("workflow",))
-        found: list[dict[str, Any]] = []
+        candidates: list[str] = []
         for _ in range(_PAGES):
             page: run_pb2.ListRunsResponse = await self._calls.call("RunService/ListRuns", wanted, token)
-            for run in page.runs:
-                # A step that waits is RUNNING, and the counts say so without reading it.
-                if run.waiting_for == run_pb2.WAITING_FOR_APPROVAL or _has_running_steps(run):
-                    found += await self._waiting_steps(run, token)
+            # A step that waits is RUNNING; the counts say whether there may be one, without reading the steps.
+            candidates += [run.id for run in page.runs if _may_wait(run)]
             wanted.page_token = page.next_page_token
-            if not wanted.page_token:
+            if not wanted.page_token or len(candidates) > _LOOKED_AT:
                 break
-        return json_answer(request, {"approvals": found, "complete": not wanted.page_token})
+        found: list[dict[str, Any]] = []
+        for first in range(0, min(len(candidates), _LOOKED_AT), _AT_ONCE):
+            some = candidates[first : min(first + _AT_ONCE, _LOOKED_AT)]
+            for steps in await asyncio.gather(*(self._waiting_steps(each, token) for each in some)):
+                found += steps
+        complete = not wanted.page_token and len(candidates) <= _LOOKED_AT
+        return json_answer(request, {"approvals": found, "complete": complete})
 
-    async def _waiting_steps(self, run: run_pb2.Run, token: str) -> list[dict[str, Any]]:
-        wanted = run_pb2.GetRunRequest(id=run.id, step_page_size=1000)
-        answer: run_pb2.GetRunResponse = await self._calls.call("RunService/GetRun", wanted, token)
-        return [
-            {"run": to_dict(run), "step": to_dict(step)}
-            for step in answer.run.steps
-            if step.waiting_for == run_pb2.WAITING_FOR_APPROVAL
-        ]
+    async def _waiting_steps(self, run_id: str, token: str) -> list[dict[str, Any]]:
+        wanted = run_pb2.GetRunRequest(id=run_id, step_page_size=1000)
+        try:
+            answer: run_pb2.GetRunResponse = await self._calls.call("RunService/GetRun", wanted, token)
+        except NotFound:
+            # It has ended and was deleted since.
+            return []
+        waiting = [step for step in answer.run.steps if step.waiting_for == run_pb2.WAITING_FOR_APPROVAL]
+        del answer.run.steps[:]
+        return [{"run": to_dict(answer.run), "step": to_dict(step)} for step in waiting]
 
     async def difference(self, request: Request) -> Response:
         """How a version differs from another one: `against`, or the one before it."""
@@ -143,8 +153,9 @@ def read_query(request: Request, message: Any, names: tuple[str, ...], *, apart:
     reader.check()
 
 
-def _has_running_steps(run: run_pb2.Run) -> bool:
-    return any(each.state == run_pb2.STEP_STATE_RUNNING and each.count for each in run.summary.counts)
+def _may_wait(run: run_pb2.Run) -> bool:
+    running = any(each.state == run_pb2.STEP_STATE_RUNNING and each.count for each in run.summary.counts)
+    return running or run.waiting_for == run_pb2.WAITING_FOR_APPROVAL
 
 
 async def _parts(calls: DaemonCalls, token: str, opened: Any) -> AsyncGenerator[Any, None]:

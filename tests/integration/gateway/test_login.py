@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import ssl
 from collections.abc import Mapping
+from http.client import HTTPSConnection
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from helpers import certificates
 from helpers.daemon import Daemon
 from helpers.gateway import Answer, Gateway, HttpClient, running_gateway
 from toban.gateway.login_codes import LIFETIME, LoginCodes
@@ -122,3 +127,27 @@ def test_every_answer_forbids_what_is_not_needed(gateway: Gateway, viewer: HttpC
         assert headers["referrer-policy"] == "no-referrer"
         assert not [name for name in headers if name.startswith("access-control-")]
     assert viewer.send("OPTIONS", "/api/workflows", Origin=gateway.url).status == 405
+
+
+def test_over_tls_the_cookie_is_for_this_host_alone(daemon: Daemon, tokens: Mapping[str, str], tmp_path: Path) -> None:
+    ca = certificates.authority()
+    stored = certificates.store(certificates.server(ca), tmp_path)
+    words = ("--tls-certificate", str(stored.certificate), "--tls-key", str(stored.key), "--no-link")
+    with running_gateway(daemon.socket, *words) as gateway:
+        parts = urlsplit(gateway.url)
+        assert (parts.scheme, parts.hostname) == ("https", "127.0.0.1")
+        context = ssl.create_default_context(cadata=ca.pair.certificate.decode())
+        connection = HTTPSConnection("127.0.0.1", parts.port, context=context, timeout=60)
+        body = json.dumps({"token": tokens["viewer"]})
+        headers = {"Toban-Request": "1", "Content-Type": "application/json", "Origin": gateway.url}
+        connection.request("POST", "/api/session", body, headers)
+        answer = connection.getresponse()
+        assert answer.status == 201
+        answer.read()
+        cookie = answer.getheader("set-cookie", "")
+        assert cookie.startswith(f"__Host-toban-{parts.port}=toban_")
+        assert {"Secure", "HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
+        assert answer.getheader("strict-transport-security", "").startswith("max-age=")
+        connection.request("GET", "/api/session", headers={"Cookie": cookie.partition(";")[0]})
+        assert connection.getresponse().status == 200
+        connection.close()
