@@ -66,9 +66,10 @@ class Disk:
     def off(self) -> None:
         """Whoever used it must be gone; the kernel may need a moment to notice."""
         wait_until(self._unmounted, f"{self.directory} cannot be unmounted")
-        # A container that is starting elsewhere has a copy of the mount for a moment. Until it drops that, `on` would
-        # bring back the file system as the cut left it in memory.
-        wait_until(lambda: not self.devices(), f"the disk of {self.directory} stays in use, in another mount namespace")
+        # A container that is starting elsewhere, such as the machine of the systemd tests, has a copy of the mount, for
+        # about a minute. Until it drops that, `on` would bring back the file system as the cut left it in memory.
+        kept = f"the disk of {self.directory} stays in use, in another mount namespace"
+        wait_until(lambda: not self.devices(), kept, deadline=180)
 
     def break_it(self) -> bool:
         """Makes the kernel believe that it found an error. False: this is not possible."""
