@@ -25,6 +25,7 @@ from toban.v1 import access_pb2, run_pb2, workflow_pb2
 
 LOG_FILTERS: Final = ("step", "attempt", "streams", "tail", "since", "follow", "level")
 """Fields of StreamLogsRequest that the query of a log may set."""
+RAW_LOG_FILTERS: Final = ("step", "attempt", "streams")
 _PAGES: Final = 10
 """Of 1,000 active runs each: the most that are looked through for approvals."""
 _LOOKED_AT: Final = 200
@@ -48,6 +49,23 @@ class ComposedRoutes:
         # So that a refusal is an answer, and no event.
         await self._calls.call("RunService/GetRun", run_pb2.GetRunRequest(id=message.run_id, step_page_size=1), token)
         return streaming(log_events(self._calls, token, message, position))
+
+    async def raw_log(self, request: Request) -> Response:
+        """The bytes that a run has printed so far, as a file to save."""
+        token = caller_token(request, self._cookie)
+        message = run_pb2.StreamLogsRequest(run_id=request.path_params["id"], raw=True)
+        read_query(request, message, RAW_LOG_FILTERS)
+        wanted = run_pb2.GetRunRequest(id=message.run_id, step_page_size=1)
+        answer: run_pb2.GetRunResponse = await self._calls.call("RunService/GetRun", wanted, token)
+        parts = _parts(self._calls, token, self._calls.open_stream("RunService/StreamLogs", message))
+        # So that a refusal is an answer, and no broken file.
+        first = await anext(parts, None)
+        name = f"{answer.run.workflow}-{answer.run.number}{f'-{message.step}' if message.step else ''}.log"
+        headers = {
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+            "Cache-Control": "no-store",
+        }
+        return StreamingResponse(_printed(first, parts), headers=headers, media_type="application/octet-stream")
 
     async def stream(self, request: Request) -> Response:
         """All changes as server-sent events."""
@@ -170,3 +188,17 @@ async def _data(parts: AsyncGenerator[Any, None]) -> AsyncGenerator[bytes, None]
     async with aclosing(parts):
         async for message in parts:
             yield message.data
+
+
+async def _printed(
+    first: run_pb2.StreamLogsResponse | None, rest: AsyncGenerator[Any, None]
+) -> AsyncGenerator[bytes, None]:
+    async with aclosing(rest):
+        if first is not None:
+            yield _bytes_of(first)
+        async for message in rest:
+            yield _bytes_of(message)
+
+
+def _bytes_of(message: run_pb2.StreamLogsResponse) -> bytes:
+    return b"".join(record.data for record in message.chunk.records)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from toban.gateway.composed_routes import LOG_FILTERS
+from toban.gateway.composed_routes import LOG_FILTERS, RAW_LOG_FILTERS
 from toban.gateway.oidc_login import CALLBACK
 from toban.gateway.open_api import PREFIX, described, json_response, parameter
 from toban.gateway.project_runs import SCHEMA as PROJECT_RUN
@@ -48,16 +48,16 @@ _RESUMED: Final = (
 _LOG_REQUEST: Final = run_pb2.StreamLogsRequest.DESCRIPTOR
 
 
-def _log_parameters() -> list[dict[str, Any]]:
+def _log_parameters(names: tuple[str, ...] = LOG_FILTERS) -> list[dict[str, Any]]:
     found = []
-    for name in LOG_FILTERS:
+    for name in names:
         schema = schema_of_field(_LOG_REQUEST.fields_by_name[name], PREFIX)
         inner = schema.get("items", schema)
         if "enum" in inner:
             word = {"type": "string", "enum": [each for each in inner["enum"] if each is not None]}
             schema = array_of(word) if "items" in schema else word
         found.append(parameter("query", name, schema))
-    return [*found, *_RESUMED]
+    return found
 
 
 _LOG_TEXT: Final = (
@@ -197,8 +197,19 @@ FURTHER: Final[dict[str, dict[str, Any]]] = {
             id="streamRunLogs",
             tag="workflow_runs",
             summary="Streams the log of a run as server-sent events, and its end.",
-            parameters=(_path("id"), *_log_parameters()),
+            parameters=(_path("id"), *_log_parameters(), *_RESUMED),
             responses=_events(_LOG_TEXT),
+            role="viewer",
+            statuses=(*_READING, 410),
+        )
+    },
+    "/api/workflow_runs/{id}/logs/raw": {
+        "get": described(
+            id="downloadRunLog",
+            tag="workflow_runs",
+            summary="Returns what a run has printed so far, byte for byte.",
+            parameters=(_path("id"), *_log_parameters(RAW_LOG_FILTERS)),
+            responses={"200": {"description": "The bytes.", "content": {"application/octet-stream": {}}}},
             role="viewer",
             statuses=(*_READING, 410),
         )
@@ -308,7 +319,7 @@ FURTHER: Final[dict[str, dict[str, Any]]] = {
             id="streamProjectRunLogs",
             tag="projects",
             summary="Streams the log of a run as server-sent events, and its end.",
-            parameters=(_path("workflow"), _path("id"), *_log_parameters()),
+            parameters=(_path("workflow"), _path("id"), *_log_parameters(), *_RESUMED),
             responses=_events(_LOG_TEXT),
             role="viewer",
             statuses=(*_READING, 410),

@@ -63,6 +63,7 @@ def http_app(parts: GatewayParts) -> ASGIApp:
         "getSession": sessions.show,
         "logOut": sessions.log_out,
         "streamRunLogs": composed.logs,
+        "downloadRunLog": composed.raw_log,
         "streamChanges": composed.stream,
         "downloadArtifact": composed.download,
         "listApprovals": composed.approvals,

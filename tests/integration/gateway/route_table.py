@@ -91,6 +91,7 @@ TABLE: Mapping[str, RouteRow] = {
     "listArtifacts": _row("viewer", "no", "run_id=RUN"),
     "downloadArtifact": _row("viewer", "no"),
     "streamRunLogs": _row("viewer", "no"),
+    "downloadRunLog": _row("viewer", "no"),
     "streamChanges": _row("viewer", "visible"),
     "listApprovals": _row("viewer", "visible"),
     "listDeadLetters": _row("viewer", "visible"),

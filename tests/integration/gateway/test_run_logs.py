@@ -108,6 +108,19 @@ def test_the_end_of_a_failed_run_has_its_cause_and_the_traceback(daemon: Daemon,
     assert (end.name, end.data["db_status"]) == ("complete", "failed")
 
 
+def test_the_bytes_are_downloaded(daemon: Daemon, viewer: HttpClient) -> None:
+    daemon.apply(TALKING.replace("talking", "bytes").replace("printf 'no end'", "printf '\\377\\033[1m no end'"))
+    run = daemon.run("bytes")
+    path = f"/api/workflow_runs/{run.id}/logs/raw"
+    assert viewer.get(f"{path}?streams=stderr").body == b"\xff\033[1m no end"
+    count = viewer.get(f"{path}?step=count&streams=stdout")
+    assert count.body == b"".join(b"line %d\n::progress %d/3 term %d\n" % (n, n, n) for n in (1, 2, 3))
+    assert count.headers["content-disposition"] == "attachment; filename*=UTF-8''bytes-1-count.log"
+    assert viewer.get(path).body.endswith(b"other 4\n")
+    assert viewer.get("/api/workflow_runs/01a1f5d2-267b-705e-91f9-f1404222216a/logs/raw").reason == "RUN_NOT_FOUND"
+    assert viewer.get(f"{path}?tail=1").status == 422
+
+
 def test_filters_and_refusals(daemon: Daemon, viewer: HttpClient) -> None:
     daemon.apply(TALKING.replace("talking", "filtered"))
     path = f"/api/workflow_runs/{daemon.run('filtered').id}/logs"
