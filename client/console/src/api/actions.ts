@@ -16,13 +16,25 @@ export function cancelRun(id: string): Promise<Run> {
   return data(api.POST("/api/workflow_runs/{id}/cancel", { params: { path: { id } }, body: {} }));
 }
 
-export function retryRun(id: string, fromSteps: string[] = []): Promise<Run> {
-  return data(
-    api.POST("/api/workflow_runs/{id}/retry", {
-      params: { path: { id }, ...key() },
-      body: { from_steps: fromSteps },
-    }),
-  );
+/** Which steps are repeated: without any choice those that did not succeed. */
+export interface RetryHow {
+  from_steps?: string[];
+  everything?: boolean;
+  newest_version?: boolean;
+  skip?: string[];
+  skip_note?: string;
+}
+
+export function retryRun(id: string, how: RetryHow = {}): Promise<Run> {
+  return data(api.POST("/api/workflow_runs/{id}/retry", { params: { path: { id }, ...key() }, body: how }));
+}
+
+export function pauseRun(id: string): Promise<Run> {
+  return data(api.POST("/api/workflow_runs/{id}/pause", { params: { path: { id } } }));
+}
+
+export function resumeRun(id: string): Promise<Run> {
+  return data(api.POST("/api/workflow_runs/{id}/resume", { params: { path: { id } } }));
 }
 
 export function decideApproval(runId: string, step: string, approve: boolean, note: string): Promise<Run> {

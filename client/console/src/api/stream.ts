@@ -54,7 +54,7 @@ export function useStream(): void {
 
 function receive(message: Message, queries: QueryClient, refresher: Refresher): void {
   if (message.kind === "reopened") {
-    refresher.add("runs", "workflows", "events");
+    refresher.add("runs", "run", "workflows", "events");
   } else if (message.kind === "event") {
     refresher.add("events");
   } else {

@@ -1,5 +1,6 @@
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
 import { OverviewPage } from "~/pages/overview/OverviewPage";
+import { runSearch } from "~/pages/run/search";
 import { runsSearch } from "~/pages/runs/search";
 import { workflowSearch } from "~/pages/workflow/search";
 import { Loading } from "~/parts/Loading";
@@ -52,6 +53,7 @@ const runs = createRoute({
 const run = createRoute({
   getParentRoute: () => root,
   path: "/runs/$runId",
+  validateSearch: runSearch,
   component: lazyRouteComponent(() => import("~/pages/run/RunPage"), "RunPage"),
 });
 

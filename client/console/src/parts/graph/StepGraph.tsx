@@ -1,4 +1,15 @@
-import { Background, Controls, type Edge, Handle, type Node, type NodeProps, Position, ReactFlow } from "@xyflow/react";
+import {
+  Background,
+  Controls,
+  type Edge,
+  Handle,
+  type Node,
+  type NodeProps,
+  Position,
+  ReactFlow,
+  useReactFlow,
+  useStore,
+} from "@xyflow/react";
 import { createContext, useContext, useEffect, useMemo, useRef } from "react";
 import { messages, useMessages } from "~/i18n/messages";
 import { wordKey, words } from "~/i18n/words";
@@ -25,6 +36,7 @@ interface Props {
 type StepNode = Node<{ step: GraphNode; direction: Direction }, "step">;
 
 const Chosen = createContext<{ selected?: string | undefined; onSelect?: ((id: string) => void) | undefined }>({});
+const FIT = { padding: 0.12, maxZoom: 1 };
 const NODE_TYPES = { step: StepBox };
 
 /** The steps of a workflow and what they depend on, to look at and to choose one. */
@@ -53,7 +65,7 @@ export function StepGraph({ label, nodes, selected, onSelect, direction = "RIGHT
             edges={edges}
             nodeTypes={NODE_TYPES}
             fitView
-            fitViewOptions={{ padding: 0.12, maxZoom: 1 }}
+            fitViewOptions={FIT}
             minZoom={0.05}
             maxZoom={1.6}
             nodesDraggable={false}
@@ -68,6 +80,7 @@ export function StepGraph({ label, nodes, selected, onSelect, direction = "RIGHT
           >
             <Background gap={22} />
             <Controls showInteractive={false} aria-label={label} />
+            <FitToSize />
             <ControlNames frame={frame} zoomIn={t("zoom_in")} zoomOut={t("zoom_out")} fit={t("fit")} />
           </ReactFlow>
         </Chosen>
@@ -105,7 +118,7 @@ function StepBox({ data: { step, direction } }: NodeProps<StepNode>) {
       </span>
       {step.note ? <span className="graph-note">{step.note}</span> : null}
       <span className="visually-hidden">
-        {state ? ` ${w(state)}` : null}
+        {state && !step.note?.includes(w(state)) ? ` ${w(state)}` : null}
         {step.dependsOn.length ? ` ${t("after", { steps: step.dependsOn.join(", ") })}` : null}
       </span>
     </>
@@ -132,6 +145,18 @@ function StepBox({ data: { step, direction } }: NodeProps<StepNode>) {
       <Handle type="source" position={direction === "RIGHT" ? Position.Right : Position.Bottom} />
     </>
   );
+}
+
+/** Shows all of it again when there is more or less room, as beside a panel that was opened. */
+function FitToSize() {
+  const width = useStore((state) => state.width);
+  const { fitView } = useReactFlow();
+  const first = useRef(width);
+  useEffect(() => {
+    if (width !== first.current) void fitView(FIT);
+    first.current = width;
+  }, [width, fitView]);
+  return null;
 }
 
 interface Names {
