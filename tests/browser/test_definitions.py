@@ -121,7 +121,8 @@ def test_comments_and_order_survive_the_form(console: Callable[..., Any], site: 
 
 
 def test_a_mistake_in_the_yaml_is_shown_on_its_line(console: Callable[..., Any], site: Site) -> None:
-    page = console("/workflows/new", role="editor", expected={422}).page
+    opened = console("/workflows/new", role="editor", expected={422})
+    page = opened.page
     write_yaml(page, "name: wrong\ndescription: x\nsteps:\n  - name: a\n    run: echo\n    timeout: soon\n")
     expect(page.get_by_text("1 problem")).to_be_visible()
     expect(step(page, 1).get_by_text(re.compile("expected a duration"))).to_be_visible()
@@ -129,6 +130,10 @@ def test_a_mistake_in_the_yaml_is_shown_on_its_line(console: Callable[..., Any],
     expect(marked).to_have_text("soon")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("alert").get_by_text("6:14")).to_be_visible()
+    # A kind that does not exist has fields too.
+    write_yaml(page, "name: wrong\ndescription: x\nsteps:\n  - name: a\n    job_type: pythn\n    target: x\n")
+    expect(step(page, 1).get_by_text(re.compile('did you mean "python"'))).to_be_visible()
+    opened.check()
     # Text that is no YAML stops the form, not the editor.
     write_yaml(page, "name: [\n")
     expect(page.get_by_text(re.compile("The YAML cannot be read, line"))).to_be_visible()

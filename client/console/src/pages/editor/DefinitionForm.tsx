@@ -1,3 +1,4 @@
+import { useEffect, useState } from "react";
 import { useMessages } from "~/i18n/messages";
 import { type Form, freeStepName, needsId, withWorkflowField } from "./document/form";
 import { withNewStep } from "./document/steps";
@@ -18,11 +19,21 @@ interface Props {
 
 /** With more steps than this, each is opened by itself. */
 const OPEN_STEPS = 25;
+/** At the same time on the page. */
+const PAGE_STEPS = 50;
 const OWN_FIELDS = ["name", "id", "title", "description", "schedule", "timezone"];
 
 export function DefinitionForm({ form, text, problems, onChange, selected, readOnly }: Props) {
   const t = useMessages(editorMessages);
   const fixed = readOnly || form.error !== undefined;
+  const pages = Math.ceil(form.steps.length / PAGE_STEPS);
+  const [wanted, setPage] = useState(0);
+  const page = Math.max(0, Math.min(wanted, pages - 1));
+  useEffect(() => {
+    if (selected !== undefined) setPage(Math.floor(selected / PAGE_STEPS));
+  }, [selected]);
+  const from = page * PAGE_STEPS;
+  const shown = form.steps.slice(from, from + PAGE_STEPS).map((step, place) => ({ step, at: from + place }));
   const others = [...problems.workflow].filter(([field]) => !OWN_FIELDS.includes(field)).flatMap(([, each]) => each);
   return (
     <div className="stack">
@@ -32,7 +43,7 @@ export function DefinitionForm({ form, text, problems, onChange, selected, readO
         </p>
       ) : null}
       <Basics form={form} text={text} problems={problems} onChange={onChange} readOnly={fixed} />
-      {others.length ? (
+      {others.length && !form.error ? (
         <div className="notice">
           <Problems problems={others} />
         </div>
@@ -42,7 +53,8 @@ export function DefinitionForm({ form, text, problems, onChange, selected, readO
           <h2>{t("steps")}</h2>
           {form.stepsKind === "list" ? <p className="muted">{t("steps_hint")}</p> : null}
         </div>
-        {form.steps.map((step, at) => (
+        {pages > 1 ? <StepPages page={page} pages={pages} onPage={setPage} count={form.steps.length} /> : null}
+        {shown.map(({ step, at }) => (
           <StepCard
             // The place: a card stays while its step is renamed.
             key={at}
@@ -58,13 +70,43 @@ export function DefinitionForm({ form, text, problems, onChange, selected, readO
         ))}
         {fixed ? null : (
           <div>
-            <button type="button" className="button" onClick={() => onChange(withNewStep(text, freeStepName(form)))}>
+            <button
+              type="button"
+              className="button"
+              onClick={() => {
+                onChange(withNewStep(text, freeStepName(form)));
+                setPage(Math.floor(form.steps.length / PAGE_STEPS));
+              }}
+            >
               {t("add_step")}
             </button>
           </div>
         )}
       </section>
     </div>
+  );
+}
+
+interface PagesProps {
+  page: number;
+  pages: number;
+  count: number;
+  onPage: (page: number) => void;
+}
+
+function StepPages({ page, pages, count, onPage }: PagesProps) {
+  const t = useMessages(editorMessages);
+  const last = Math.min((page + 1) * PAGE_STEPS, count);
+  return (
+    <nav className="row" aria-label={t("pages")}>
+      <button type="button" className="button small" disabled={page === 0} onClick={() => onPage(page - 1)}>
+        {t("pages_before")}
+      </button>
+      <span className="number">{t("pages_shown", { from: page * PAGE_STEPS + 1, to: last, count })}</span>
+      <button type="button" className="button small" disabled={page >= pages - 1} onClick={() => onPage(page + 1)}>
+        {t("pages_after")}
+      </button>
+    </nav>
   );
 }
 

@@ -1,8 +1,12 @@
-import { useMemo } from "react";
+import { memo, useCallback, useEffect, useMemo, useRef } from "react";
 import { useMessages } from "~/i18n/messages";
+import type { GraphNode } from "~/parts/graph/layout";
 import { StepGraph } from "~/parts/graph/StepGraph";
 import { dependenciesOf, type Form, stepKey } from "./document/form";
 import { editorMessages } from "./messages";
+
+/** Drawn again only if something in it has changed, which most changes of a text do not. */
+const Graph = memo(StepGraph);
 
 interface Props {
   form: Form;
@@ -12,7 +16,7 @@ interface Props {
 
 export function DefinitionGraph({ form, selected, onSelect }: Props) {
   const t = useMessages(editorMessages);
-  const nodes = useMemo(() => {
+  const drawn = useMemo(() => {
     const dependencies = dependenciesOf(form);
     const seen = new Set<string>();
     return form.steps.flatMap((step, at) => {
@@ -23,7 +27,14 @@ export function DefinitionGraph({ form, selected, onSelect }: Props) {
       return [{ id, title: step.title || id, note, dependsOn: dependencies[at] ?? [] }];
     });
   }, [form, t]);
+  const shape = JSON.stringify(drawn);
+  const nodes = useMemo(() => JSON.parse(shape) as GraphNode[], [shape]);
   const keys = form.steps.map(stepKey);
   const chosen = selected === undefined ? undefined : keys[selected];
-  return <StepGraph label={t("graph")} nodes={nodes} selected={chosen} onSelect={(id) => onSelect(keys.indexOf(id))} />;
+  const latest = useRef<(id: string) => void>(() => {});
+  useEffect(() => {
+    latest.current = (id) => onSelect(keys.indexOf(id));
+  });
+  const select = useCallback((id: string) => latest.current(id), []);
+  return <Graph label={t("graph")} nodes={nodes} selected={chosen} onSelect={select} />;
 }

@@ -1,4 +1,4 @@
-import { useEffect, useId, useRef } from "react";
+import { useEffect, useId, useRef, useState } from "react";
 import { useMessages } from "~/i18n/messages";
 import type { CodeProblem } from "~/parts/code/YamlEditor";
 import type { Form, StepForm } from "./document/form";
@@ -55,18 +55,24 @@ export function StepCard({ opened, selected, ...props }: Props) {
   }, [selected]);
   const others = [...(problems ?? [])].filter(([field]) => !OWN_FIELDS.includes(field)).flatMap(([, each]) => each);
   const wrong = [...(problems?.values() ?? [])].flat().some((each) => !each.warning);
+  const [open, setOpen] = useState(opened || wrong);
+  useEffect(() => {
+    if (opened || wrong) setOpen(true);
+  }, [opened, wrong]);
   return (
     <section className={`card step-card${selected ? " chosen" : ""}`} ref={card} aria-label={t("step", { n: at + 1 })}>
-      <details open={opened || wrong}>
+      <details open={open} onToggle={(event) => setOpen(event.currentTarget.open)}>
         <summary className="step-head">
           <span className="step-number">{t("step", { n: at + 1 })}</span>
           <strong>{step.title || step.name}</strong>
           {wrong ? <span className="badge tone-bad">!</span> : null}
         </summary>
-        <div className="stack step-body">
-          {step.editable ? <StepFields {...props} /> : <p className="notice">{t("not_editable")}</p>}
-          <Problems problems={others} />
-        </div>
+        {open ? (
+          <div className="stack step-body">
+            {step.editable ? <StepFields {...props} /> : <p className="notice">{t("not_editable")}</p>}
+            <Problems problems={others} />
+          </div>
+        ) : null}
       </details>
       {readOnly && step.editable ? null : (
         <div className="row step-foot">
@@ -134,7 +140,7 @@ function StepFields(props: StepProps) {
         <p className="muted">{step.kind === "wait" ? t("wait_hint") : null}</p>
       ) : (
         <TextField
-          label={t(`target_${step.kind === "cmd" || step.kind === "powershell" ? "shell" : step.kind}`)}
+          label={t(targetLabel(step.kind))}
           value={step.target}
           onChange={(value) => onChange(targetField(text, at, value))}
           problems={wrong("target")}
@@ -190,6 +196,12 @@ function StepFields(props: StepProps) {
       <WaitsFor {...props} />
     </>
   );
+}
+
+/** Also of a kind that does not exist, which the YAML may name. */
+function targetLabel(kind: StepKind) {
+  if (kind === "python" || kind === "workflow" || kind === "job" || kind === "exec") return `target_${kind}` as const;
+  return "target_shell";
 }
 
 interface ChoiceProps {

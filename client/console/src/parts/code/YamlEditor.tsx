@@ -56,7 +56,7 @@ export function YamlEditor({ label, text, onChange, problems, schema, readOnly =
         doc: latest.current.text,
         extensions: [
           ...basics(label),
-          autocompletion({ override: [(context) => complete(context, latest.current.schema)] }),
+          autocompletion({ icons: false, override: [(context) => complete(context, latest.current.schema)] }),
           changes,
           EditorState.readOnly.of(readOnly),
         ],

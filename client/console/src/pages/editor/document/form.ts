@@ -1,6 +1,6 @@
 import { isMap, isSeq, type YAMLMap } from "yaml";
 import { itemText, withField, WORKFLOW_ORDER } from "./fields";
-import { columnOf, endOf, lineOf, parseSource, pairOf, scalarText, startOf, valueOf } from "./source";
+import { columnOf, endOf, lineCounter, parseSource, pairOf, scalarText, startOf, valueOf } from "./source";
 import { isName, kindOf, type StepKind, type StepsKind, type StepSource, stepId, stepsOf, targetKey } from "./steps";
 
 /** A step as the form shows it. */
@@ -47,6 +47,7 @@ export function readForm(text: string): Form {
   const get = (key: string) => (workflow && scalarText(valueOf(workflow, key))) ?? "";
   const schedule = workflow && valueOf(workflow, "schedule");
   const all = stepsOf(workflow);
+  const lineOf = lineCounter(text);
   return {
     id: get("id"),
     name: get("name"),
@@ -55,9 +56,9 @@ export function readForm(text: string): Form {
     timezone: get("timezone"),
     schedule: isMap(schedule) || isSeq(schedule) ? undefined : get("schedule"),
     scheduleSource: schedule ? outdented(text, startOf(schedule), endOf(schedule)) : "",
-    steps: all.steps.map((each) => stepForm(text, each)),
+    steps: all.steps.map((each) => stepForm(each, lineOf)),
     stepsKind: all.kind,
-    error: source.error && { message: source.error.message, line: lineOf(text, source.error.offset) },
+    error: source.error && { message: source.error.message, line: lineOf(source.error.offset) },
   };
 }
 
@@ -67,7 +68,7 @@ function outdented(text: string, from: number, to: number): string {
   return text.slice(from, to).trimEnd().replace(margin, "");
 }
 
-function stepForm(text: string, step: StepSource): StepForm {
+function stepForm(step: StepSource, lineOf: (offset: number) => number): StepForm {
   const { map } = step;
   const get = (key: string) => (map && scalarText(valueOf(map, key))) ?? "";
   const complex = new Set<string>();
@@ -92,7 +93,7 @@ function stepForm(text: string, step: StepSource): StepForm {
     timeout: get("timeout"),
     onFailure: get("on_failure") || get("on_fail"),
     maxRetries: get("max_retries"),
-    lines: [lineOf(text, from), lineOf(text, to)],
+    lines: [lineOf(from), lineOf(to)],
     editable: Boolean(map),
     complex,
   };
