@@ -153,20 +153,14 @@ class Gateway:
 
 @contextmanager
 def running_gateway(
-    socket: str, *arguments: str, environment: Mapping[str, str] | None = None, directory: Path | None = None
+    socket: str,
+    *arguments: str,
+    program: Sequence[str] = (sys.executable, "-m", "toban.cli"),
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
 ) -> Iterator[Gateway]:
     """Serves the daemon at an address such as `unix:///…`; at the end it is gone."""
-    command: Sequence[str] = (
-        sys.executable,
-        "-m",
-        "toban.cli",
-        "--server",
-        socket,
-        "web",
-        "--listen",
-        "127.0.0.1:0",
-        "--no-build",
-    )
+    command = [*program, "--server", socket, "web", "--listen", "127.0.0.1:0", "--no-build"]
     process = subprocess.Popen(
         [*command, *arguments],
         stdin=subprocess.DEVNULL,

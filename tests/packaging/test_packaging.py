@@ -21,6 +21,7 @@ import pytest
 import toban
 import toband
 from helpers.daemon import Daemon
+from helpers.gateway import running_gateway
 from toband import config
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,9 @@ DAEMON_ONLY = [
     "grpc_reflection",
     "psutil",
     "sqlalchemy",
+    "starlette",
     "structlog",
+    "uvicorn",
 ]
 
 pytestmark = pytest.mark.timeout(600)
@@ -117,6 +120,8 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
         "toban/service_files/systemd/toband.service",
         "toban/service_files/systemd/toband.service.d/hardening.conf",
         "toban/service_files/systemd/user/toband.service",
+        "toban/service_files/systemd/toban-web.service",
+        "toban/service_files/systemd/user/toban-web.service",
         "toban/service_files/systemd/toban.sysusers",
         "toban/service_files/systemd/toban.tmpfiles",
         "toban/service_files/toband.toml",
@@ -175,6 +180,12 @@ def test_the_installed_wheel_runs_without_the_source_tree(installed: Path, tmp_p
         assert "Hello, wheel!" in toban("logs", "hello")
         assert "complete" in toban("completion", "bash")
         assert (installed.parent / "share/man/man1/toban-run.1").read_text().startswith(".")
+        # The console is in the wheel: nothing is built, and no Node.js is needed.
+        nowhere = {"PATH": str(installed), "HOME": str(tmp_path)}
+        with running_gateway(daemon.socket, program=(str(installed / "toban"),), environment=nowhere) as gateway:
+            page = gateway.client().get("/runs")
+            assert (page.status, b"<script type=" in page.body) == (200, True)
+            assert "not built" not in gateway.said
     finally:
         daemon.clear()
 
@@ -256,6 +267,8 @@ def test_the_thin_client_cannot_be_the_daemon_and_says_so(thin: Path, tmp_path: 
     assert started.returncode not in (0, 130)
     assert "Traceback" not in started.stderr
     assert "toban[daemon]" in started.stderr
+    served = run([thin / "toban", "web"])
+    assert (served.returncode, served.stderr.splitlines()[-1]) == (2, "hint: pip install 'toban[web]'")
 
 
 def test_the_example_configuration_holds_and_names_every_key() -> None:
