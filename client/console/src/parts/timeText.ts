@@ -57,16 +57,17 @@ export function relativeTime(at: Date, language: Language, now: number): string 
   return new Intl.RelativeTimeFormat(language, { numeric: "auto" }).format(Math.trunc(seconds / size), unit);
 }
 
-const PARTS: Record<Language, [string, string, string, string]> = {
-  en: ["d", "h", "min", "s"],
-  ja: ["日", "時間", "分", "秒"],
+const PARTS: Record<Language, [string, string, string, string, string]> = {
+  en: ["d", "h", "min", "s", "ms"],
+  ja: ["日", "時間", "分", "秒", "ミリ秒"],
 };
 
-/** A duration in its two largest units, such as `2 h 5 min`; below ten seconds with a tenth. */
+/** A duration in its two largest units, such as `2 h 5 min`; below ten seconds with a tenth, below one in milliseconds. */
 export function durationText(seconds: number, language: Language): string {
-  const [d, h, m, s] = PARTS[language];
+  const [d, h, m, s, ms] = PARTS[language];
   const gap = language === "ja" ? "" : " ";
-  if (seconds < 10) return `${(Math.floor(Math.max(0, seconds) * 10) / 10).toFixed(1)}${gap}${s}`;
+  if (seconds < 1) return `${String(Math.floor(Math.max(0, seconds) * 1000))}${gap}${ms}`;
+  if (seconds < 10) return `${(Math.floor(seconds * 10) / 10).toFixed(1)}${gap}${s}`;
   const whole = Math.floor(seconds);
   if (whole < 60) return `${whole}${gap}${s}`;
   if (whole < 3600) return joined(Math.floor(whole / 60), m, whole % 60, s, gap);
