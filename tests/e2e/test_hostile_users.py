@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from helpers.daemon import Daemon, run_state, running_daemon, step_states
+from helpers.others_may_enter import let_others_enter
 from toban.v1 import run_pb2
 
 NOBODY = "nobody"
@@ -32,8 +33,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not known(NOBODY), reason="
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     base = tmp_path_factory.mktemp("d")
     # A step of another user has to be able to walk there, as to /var/lib.
-    for directory in (base, *base.parents[:2]):
-        os.chmod(directory, 0o755)
+    let_others_enter(base)
     with running_daemon(base / "s") as running:
         yield running
 

@@ -23,6 +23,7 @@ from helpers.built_wheels import (
     unpacked,
 )
 from helpers.json_output import check_output
+from helpers.others_may_enter import let_others_enter
 from helpers.systemd_machine import PACKAGES, Machine, machine, missing
 from helpers.wait import wait_until
 
@@ -57,8 +58,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """A machine with this release in /srv/new, the one before `toban service` in /srv/old, and wheels in /srv."""
     base = tmp_path_factory.mktemp("m")
     # Others must be able to walk to the overlay's layers.
-    for directory in (base, *base.parents[:3]):
-        os.chmod(directory, 0o755)
+    let_others_enter(base)
     work = tmp_path_factory.mktemp("wheels")
     building = begin_wheel(REPOSITORY, work / "new")
     known = source_before_service(work / "source")

@@ -14,6 +14,7 @@ import pytest
 
 from helpers.command import Toban
 from helpers.daemon import Daemon, error_class, process_state, run_state, running_daemon
+from helpers.others_may_enter import let_others_enter
 
 # Refuses system calls to itself and all that it starts: the name is not known, or not permitted.
 WITHOUT = """
@@ -33,8 +34,7 @@ os.execv(sys.executable, [sys.executable, "-m", "toband", *sys.argv[1:]])
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     base = tmp_path_factory.mktemp("d")
     # A step of another user has to be able to walk there, as to /var/lib.
-    for directory in (base, *base.parents[:2]):
-        os.chmod(directory, 0o755)
+    let_others_enter(base)
     with running_daemon(base / "s", environment={"TOBAN_CGROUP": "off"}) as running:
         yield running
 

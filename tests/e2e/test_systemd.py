@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from helpers.hostile_step import ATTACK, NOTHING
+from helpers.others_may_enter import let_others_enter
 from helpers.systemd_machine import PYTHON, REPOSITORY, Machine, machine, missing
 from helpers.wait import wait_until
 
@@ -30,8 +31,7 @@ pytestmark = pytest.mark.skipif(missing() != "", reason=f"a systemd of its own: 
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     base = tmp_path_factory.mktemp("m")
     # Others must be able to walk to the overlay's layers.
-    for directory in (base, *base.parents[:3]):
-        os.chmod(directory, 0o755)
+    let_others_enter(base)
     with machine(base, f"toban-{os.getpid()}") as booted:
         booted.run("systemd-sysusers")
         shutil.copy(REPOSITORY / "service-files/systemd/toban.tmpfiles", booted.root / "usr/lib/tmpfiles.d/toban.conf")

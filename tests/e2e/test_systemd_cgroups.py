@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from helpers.others_may_enter import let_others_enter
 from helpers.systemd_machine import Machine, machine, missing
 from helpers.wait import wait_until
 
@@ -29,8 +30,7 @@ def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """One whose daemon is the user of the unit, and one whose daemon is root."""
     base = tmp_path_factory.mktemp("m")
     # Others must be able to walk to the overlay's layers.
-    for directory in (base, *base.parents[:3]):
-        os.chmod(directory, 0o755)
+    let_others_enter(base)
     with machine(base, f"toban-cg-{request.param}-{os.getpid()}") as booted:
         booted.run("systemd-sysusers")
         drop_in = booted.root / "etc/systemd/system/toband.service.d/user.conf"

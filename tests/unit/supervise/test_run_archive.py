@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import stat
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from helpers.logs import WrittenLog
+from helpers.others_may_enter import let_others_enter
 from helpers.supervision import RUN, new_attempt
 from helpers.wait import DEADLINE, wait_for
 from toband.domain.attempt_model import Attempt, AttemptState
@@ -287,9 +287,7 @@ if sys.argv[2] == "own":
 def somebody(path: Path, what: str) -> str:
     # Away from directories that only the owner of the test may enter.
     path.mkdir(mode=0o777)
-    for parent in [path, *path.parents[:-1]]:
-        if parent.stat().st_uid == os.geteuid() and parent != Path("/tmp"):
-            parent.chmod(parent.stat().st_mode | stat.S_IXOTH)
+    let_others_enter(path)
     done = subprocess.run(
         [sys.executable, "-c", AS_SOMEBODY, str(path), what],
         check=True,
