@@ -48,6 +48,8 @@ ORPHANS_WITHIN = 10.0
 """Seconds that the spawner may take to end the orphans of a killed shim."""
 SWEEP_EVERY = 60.0
 SPAWNER = "spawner"
+MOST_STARTING = max(8, 4 * (os.cpu_count() or 1))
+"""Attempts that may have a shim and no claim yet. More of them would start no sooner, and the last one much later."""
 
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS, errno.ENOMEM, errno.ENOBUFS)
 
@@ -85,6 +87,7 @@ class ProcessLauncher:
         self._pool = ShimPool(self, spawner_log)
         self._live: dict[str, LiveAttempt] = {}
         self._waiting: FairQueue[LiveAttempt] = FairQueue()
+        self._starting: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
         self._shims_missing = False
@@ -119,6 +122,7 @@ class ProcessLauncher:
             self._let_go(live)
         self._live.clear()
         self._waiting.clear()
+        self._starting.clear()
 
     @property
     def boot_id(self) -> str:
@@ -249,7 +253,11 @@ class ProcessLauncher:
     def _hand_over(self) -> None:
         """Gives waiting attempts to parked shims, and asks for those that are missing."""
         handed_over = False
-        while (live := self._waiting.first()) is not None and (parked := self._pool.take()):
+        while (
+            len(self._starting) < MOST_STARTING
+            and (live := self._waiting.first()) is not None
+            and (parked := self._pool.take())
+        ):
             try:
                 bootstrap = live.bootstrap_file(self._loop.time())
             except OSError as error:
@@ -271,6 +279,7 @@ class ProcessLauncher:
                 os.close(bootstrap)
             failpoints.hit("launch.after_send")
             self._waiting.pop()
+            self._starting.add(live.attempt.token)
             live.message = None
             handed_over = True
             live.pid, live.pidfd, live.sock = parked.pid, parked.pidfd, parked.sock
@@ -281,7 +290,15 @@ class ProcessLauncher:
             self._watch(live)
         if handed_over:
             self._shims_are_there()
-        self._pool.want(len(self._waiting))
+        self._pool.want(min(len(self._waiting), MOST_STARTING))
+
+    def _starts_no_more(self, live: LiveAttempt) -> None:
+        """It has its claim, or has ended: the next one may start."""
+        token = live.attempt.token
+        if token in self._starting:
+            self._starting.remove(token)
+            if self._waiting and self._again is None:
+                self._hand_over()
 
     def _try_again(self, reason: str) -> None:
         self.no_shim(reason)
@@ -353,6 +370,8 @@ class ProcessLauncher:
         A closed socket means that the record is on disk, or that the shim is dying, which its pidfd reports.
         """
         if self._open_still(live):
+            if live.claimed:
+                self._starts_no_more(live)
             return
         assert live.sock is not None
         self._loop.remove_reader(live.sock.fileno())
@@ -446,6 +465,7 @@ class ProcessLauncher:
             if not isinstance(event, AttemptVoided):
                 self._probe.forget(live.attempt)
             self._report(live.attempt.run_id, event)
+            self._starts_no_more(live)
 
     def _let_go(self, live: LiveAttempt) -> None:
         if live.timer is not None:
