@@ -61,7 +61,8 @@ function receive(message: Message, queries: QueryClient, refresher: Refresher): 
     const { run, change } = message.change;
     for (const listener of runListeners) listener(message.change);
     if (run) patchRun(queries, run);
-    if (change !== "progress_reported") refresher.add("runs", "workflows", "dead_letters");
+    // An event shows the states of the runs that it started.
+    if (change !== "progress_reported") refresher.add("runs", "workflows", "events", "dead_letters");
   }
 }
 
