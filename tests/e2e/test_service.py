@@ -435,7 +435,7 @@ def test_a_version_that_is_too_old_for_the_database_is_refused(host: Machine) ->
 
 def test_the_web_console_is_a_unit_of_its_own_without_rights(host: Machine) -> None:
     unit = "toban-web.service"
-    done = changes(host, "install", "--web")
+    done = changes(host, "install", "--web", program="/srv/new/bin/toban")
     assert (done[f"/etc/systemd/system/{unit}"], done[unit]) == ("created", "started")
     assert changes(host, "install") == {}
 

@@ -119,10 +119,12 @@ def test_types_are_right(tmp_path: Path) -> None:
         if not snippet.in_a_step:
             (tmp_path / f"snippet_{number}.py").write_text(f"# {snippet}\n{snippet.program}", "utf-8")
     (tmp_path / "mypy.ini").write_text("[mypy]\nstrict = true\n")
+    # Of a working copy mypy must be told where the package is.
+    working_copy = Path(inspect.getfile(SyncClient)).is_relative_to(ROOT / "client")
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), str(tmp_path)],
         cwd=tmp_path,
-        env={**os.environ, "MYPYPATH": str(ROOT / "client")},
+        env={**os.environ, "MYPYPATH": str(ROOT / "client") if working_copy else ""},
         capture_output=True,
         text=True,
         timeout=WITHIN,

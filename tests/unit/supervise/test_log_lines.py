@@ -125,7 +125,7 @@ def test_any_output_is_read_as_it_was_written(tmp_path: Path, seed: int, monkeyp
     if seed % 2:
         log.end()
     if seed % 3 == 1:
-        fd = os.open(log.path, os.O_RDONLY)
+        fd = os.open(log.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         compress(str(log.path), fd)
         os.close(fd)
     for one in (kept, reader(log.path)):
