@@ -18,8 +18,9 @@ from toban.v1 import access_pb2, access_rule_pb2
 ROLES = ("viewer", "operator", "editor", "admin")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not for longer: as long as playwright is there, its event loop is the running one of every test in this worker."""
     if not CHROMIUM:
         pytest.skip("Chromium is not installed: apt-get install chromium")
     if not AXE.is_file():
