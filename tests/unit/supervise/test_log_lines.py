@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,8 +125,9 @@ def test_any_output_is_read_as_it_was_written(tmp_path: Path, seed: int, monkeyp
             read(log.path, with_reader=kept)  # while it grows
     if seed % 2:
         log.end()
-    if seed % 3 == 1:
-        fd = os.open(log.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    # Windows replaces no file that is open.
+    if seed % 3 == 1 and sys.platform != "win32":
+        fd = os.open(log.path, os.O_RDONLY)
         compress(str(log.path), fd)
         os.close(fd)
     for one in (kept, reader(log.path)):
