@@ -9,6 +9,7 @@ from pathlib import Path
 from helpers.callers import Caller
 from helpers.daemon import running_daemon
 from helpers.gateway import SentEvent, running_gateway
+from helpers.wait import wait_until
 from toban.v1 import access_pb2, access_rule_pb2
 
 
@@ -50,7 +51,8 @@ def test_a_log_and_the_changes_go_on_over_a_restart(tmp_path: Path) -> None:
         away = client.get("/api/workflows")
         assert (away.status, away.reason, away.headers["retry-after"]) == (503, "DAEMON_UNREACHABLE", "1")
         daemon.start()
-        assert client.get("/api/workflows").status == 200
+        # The gateway tries again within a second, as its answer says.
+        wait_until(lambda: client.get("/api/workflows").status == 200, "the daemon is not found again", 30)
         gate.touch()
 
         states: list[str] = []
