@@ -20,7 +20,7 @@ ROLES = ("viewer", "operator", "editor", "admin")
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Not for longer: as long as playwright is there, its event loop is the running one of every test in this worker."""
+    """Not for longer: while playwright is there, its event loop is the running one of every test in this worker."""
     if not CHROMIUM:
         pytest.skip("Chromium is not installed: apt-get install chromium")
     if not AXE.is_file():

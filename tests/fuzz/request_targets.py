@@ -305,7 +305,8 @@ class _Calls:
             assert _may(caller, path), f"{caller} may call {path}"
         elif code is grpc.StatusCode.UNAUTHENTICATED:
             # A signature is the only credential of a signed call, whoever makes it.
-            signed = _RULES[path].signed
+            rule = _RULES.get(path)
+            signed = rule is not None and rule.signed
             assert signed or caller in ("step", "unknown", "nobody"), f"{caller}: {path}: {details}"
             if caller == "step" and not signed:
                 self._metadata["step"] = self._step_under_way()
