@@ -23,7 +23,7 @@ class DaemonCalls:
         self._connection = connection
 
     def connection(self, token: str) -> Connection:
-        """The calls of one caller. Refuses nobody: a caller without a token never gets this far."""
+        """The connection for one caller. It does not check the token: requests without one were refused before."""
         assert token, "a call without a credential would have the rights of the gateway's own socket"
         return self._connection.acting_for(token)
 

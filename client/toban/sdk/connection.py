@@ -129,7 +129,7 @@ class Connection:
 
     def acting_for(self, token: str) -> Connection:
         """The same channel with another credential, for a program that makes calls for somebody else. It need not be
-        closed, and retries nothing: who asked is told."""
+        closed, and retries nothing: errors go straight to the caller."""
         other = copy.copy(self)
         other._channel = self.channel
         other._token = GivenToken(token)
